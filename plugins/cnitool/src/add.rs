@@ -12,6 +12,7 @@ use libcni::cni_spec::{CniError, Code};
 use libcni::{Attachment, NetworkConf, PluginObject};
 use netops::link;
 use netops::{Kernel, Netns};
+use on_node::plugin_of;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -53,7 +54,8 @@ pub(crate) fn warn_of_unused(network: &NetworkConf, attachment: &Attachment) {
 /// remove the interface, if it has no mark of another attachment: one that the reference has made has none.
 fn refuse_taken(network: &NetworkConf, attachment: &Attachment) -> anyhow::Result<()> {
     let makes_interface = |plugin: &PluginObject| {
-        crate::keys::ALL.iter().any(|known| known.name == plugin.plugin_type.as_str() && known.role == Role::Interface)
+        let name = plugin_of(plugin.plugin_type.as_str());
+        crate::keys::ALL.iter().any(|known| known.name == name && known.role == Role::Interface)
     };
     if !network.plugins.first().is_some_and(makes_interface) {
         return Ok(());

@@ -12,6 +12,7 @@ use cni_spec::{ConfObject, PluginType};
 use host_local::range::{Range, RawRange};
 use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
+use on_node::plugin_of;
 use serde_json::Value;
 
 /// A network, and the file that has it.
@@ -55,9 +56,9 @@ pub(crate) struct Plugin {
     pub(crate) base: String,
     /// The plugin's input, without what a runtime adds for an attachment.
     pub(crate) object: Value,
-    /// Key `type`; may be empty.
+    /// The plugin of key `type`, as [`plugin_of`] has it; may be empty.
     pub(crate) plugin_type: String,
-    /// Key `ipam.type`; may be empty.
+    /// The plugin of key `ipam.type`; may be empty.
     pub(crate) ipam: String,
     /// The bridge that a plugin `bridge` uses.
     pub(crate) bridge: Option<String>,
@@ -77,7 +78,7 @@ pub(crate) struct Plugin {
 
 impl Plugin {
     pub(crate) fn decode(base: String, object: Value) -> Self {
-        let plugin_type = text(&object, "type").to_owned();
+        let plugin_type = plugin_of(text(&object, "type")).to_owned();
         let ipam = json::member(&object, "ipam").unwrap_or(&Value::Null);
         let name = Some(text(&object, "bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0");
         let bridge = (plugin_type == "bridge").then(|| name.to_owned());
@@ -89,7 +90,7 @@ impl Plugin {
         });
         Self {
             base,
-            ipam: text(ipam, "type").to_owned(),
+            ipam: plugin_of(text(ipam, "type")).to_owned(),
             bridge,
             is_gateway: is_set("isGateway") || is_set("isDefaultGateway"),
             link,
@@ -114,7 +115,7 @@ impl Plugin {
 
     /// The address plugin, if a file can have the name.
     pub(crate) fn ipam_type(&self) -> Option<PluginType> {
-        PluginType::parse(&self.ipam).ok()
+        PluginType::parse(text(json::member(&self.object, "ipam")?, "type")).ok()
     }
 
     /// What the address plugin gives, if that is host-local or static.

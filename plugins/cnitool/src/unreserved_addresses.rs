@@ -33,7 +33,7 @@ impl Stores {
     /// Returns the addresses of an attachment that host-local has not reserved for it. An address without a reservation counts
     /// only where all addresses of the network are host-local's; a file that names no attachment does not count.
     pub(crate) fn lacking_of(&mut self, requests: &Requests, id: &AttachmentId, addresses: &[IpAddr]) -> Vec<Lacking> {
-        let has_others = requests.ipams().any(|ipam| ipam.as_str() != "host-local");
+        let has_others = requests.ipams().any(|ipam| on_node::plugin_of(ipam.as_str()) != "host-local");
         let are_all_reserved = !has_others && requests.host_locals().next().is_some();
         let folders = requests.stores();
         for folder in &folders {

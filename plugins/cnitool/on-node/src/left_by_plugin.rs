@@ -88,13 +88,24 @@ const fn leaves_nothing_more(name: &'static str) -> Plugin {
     Plugin { name, is_of_addresses: false, inventory: None, networks: None, words: |_| Vec::new() }
 }
 
+/// Plugins of other projects whose names end or begin as those of this suite: they have keys of their own.
+const OF_OTHERS: [&str; 1] = ["accelerated-bridge"];
+
+/// The plugin of this suite that a type names, as a file of the type would be it (`cnv-bridge`); else the type itself.
+#[must_use]
+pub fn plugin_of(plugin_type: &str) -> &str {
+    let names = ALL.iter().map(|plugin| plugin.name);
+    let found = skel::plugin::name_in(names, plugin_type).filter(|_| !OF_OTHERS.contains(&plugin_type));
+    found.unwrap_or(plugin_type)
+}
+
 /// The plugins that an object of a network's list names: its own type's, and that of its addresses.
 pub(crate) fn of_object(object: &ConfObject) -> impl Iterator<Item = &'static Plugin> {
     let own: Option<String> = object.find(&["type"]);
     let ipam = object.ipam_type().ok().flatten();
     ALL.iter().filter(move |plugin| match plugin.is_of_addresses {
-        true => ipam.as_ref().is_some_and(|ipam| ipam.as_str() == plugin.name),
-        false => own.as_deref() == Some(plugin.name),
+        true => ipam.as_ref().is_some_and(|ipam| plugin_of(ipam.as_str()) == plugin.name),
+        false => own.as_deref().map(plugin_of) == Some(plugin.name),
     })
 }
 
@@ -118,7 +129,7 @@ fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Item {
 /// Multus do.
 pub(crate) fn is_foreign(object: &ConfObject) -> bool {
     let own: Option<String> = object.find(&["type"]);
-    own.is_none_or(|own| ALL.iter().all(|plugin| plugin.name != own))
+    own.is_none_or(|own| ALL.iter().all(|plugin| plugin.name != plugin_of(&own)))
 }
 
 /// The address plugins that keep records of a network, where they keep them unless a config says otherwise.

@@ -29,6 +29,7 @@ use host_local::inventory;
 use host_local::range::Span;
 use interface::{address_in_use, failed};
 use left_by_plugin::Asked;
+pub use left_by_plugin::plugin_of;
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, NetworkConf};
 use netops::Kernel;
@@ -156,7 +157,7 @@ impl Requests {
     }
 
     fn of_type(&self, name: &str) -> impl Iterator<Item = &ConfObject> {
-        let is_its = move |object: &&ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == name);
+        let is_its = move |object: &&ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if plugin_of(ipam.as_str()) == name);
         self.objects.iter().filter(is_its)
     }
 
@@ -240,5 +241,14 @@ mod tests {
         let requests = Requests::of(&network);
         assert_eq!(requests.stores(), [PathBuf::from("/data/lan")]);
         assert_eq!(requests.host_locals().count(), 0, "its ranges are the cluster's");
+    }
+
+    /// Files of other names are plugins, too.
+    #[test]
+    fn ranges_of_a_plugin_under_another_name_are_found() {
+        let list =
+            r#"{"cniVersion":"1.1.0","name":"lan","plugins":[{"type":"bridge-1.2","ipam":{"type":"cnv-host-local"}}]}"#;
+        let requests = Requests::of(&NetworkConf::parse(list.as_bytes()).unwrap());
+        assert_eq!((requests.host_locals().count(), requests.may_call_others()), (1, false));
     }
 }

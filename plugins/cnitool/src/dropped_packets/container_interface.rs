@@ -85,7 +85,11 @@ impl Sight<'_> {
         let (kernel, link, held) = match look(attachment) {
             Ok(found) => found,
             // Plugin loopback sets lo up, whatever the name of the interface.
-            Err(Inside::Missing(_)) if network.plugins.iter().all(|plugin| plugin == "loopback") => return,
+            Err(Inside::Missing(_))
+                if network.plugins.iter().all(|plugin| on_node::plugin_of(plugin) == "loopback") =>
+            {
+                return;
+            }
             Err(Inside::Missing(what)) => {
                 let why = format!("the container has no {what}");
                 // Without the link that it was stacked on, ADD fails.

@@ -60,7 +60,7 @@ fn protocol(listener: &Listener) -> Protocol {
 fn forwards_all(attachment: &Attachment) -> bool {
     let plugins = attachment.conf.iter().flat_map(|conf| &conf.plugins);
     let mut takers = plugins.filter(|plugin| {
-        plugin.plugin_type.as_str() == "portmap"
+        on_node::plugin_of(plugin.plugin_type.as_str()) == "portmap"
             && plugin.find("capabilities").is_some_and(|text| text.contains("\"portMappings\""))
     });
     takers.any(|plugin| plugin.find("conditionsV4").is_none() && plugin.find("conditionsV6").is_none())
@@ -146,9 +146,9 @@ impl Sight<'_> {
     /// Packets to 127.0.0.1 leave the node's loopback link only if the link to the container lets them.
     pub(super) fn localnet(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
         let sets_snat_off = |conf: &NetworkConf| {
-            conf.plugins
-                .iter()
-                .any(|plugin| plugin.plugin_type.as_str() == "portmap" && plugin.find("snat") == Some("false"))
+            conf.plugins.iter().any(|plugin| {
+                on_node::plugin_of(plugin.plugin_type.as_str()) == "portmap" && plugin.find("snat") == Some("false")
+            })
         };
         let is_v4 =
             |forward: &Forward| forward.to.is_ipv4() && forward.address.is_none_or(|address| address.is_loopback());

@@ -42,7 +42,7 @@ impl Sight<'_> {
             Reason::new(Cause::LinkGone, Level::Error, why).shared(what).mended_by(remedy)
         }));
         // Nothing but its network's file says that the container was on a bridge.
-        if attachment.conf.is_none() && network.plugins.iter().any(|plugin| plugin == "bridge") {
+        if attachment.conf.is_none() && network.plugins.iter().any(|plugin| on_node::plugin_of(plugin) == "bridge") {
             let loose = attachment.links.iter().filter(|link| link.master.is_none());
             findings.reasons.extend(loose.map(|link| {
                 let why = format!("link {} is no port of a bridge, and its network is one of plugin bridge", link.name);

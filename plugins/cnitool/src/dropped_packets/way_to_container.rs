@@ -4,6 +4,7 @@ use libcni::cni_spec::json;
 use libcni::{NetworkConf, PluginObject};
 
 use netops::link::Link;
+use on_node::plugin_of;
 
 use super::gateways::mac_of_host;
 use crate::node_networks::host_objects::Host;
@@ -47,7 +48,7 @@ impl Carrier {
     pub(super) fn of(host: &Host, network: &Network, attachment: &Attachment) -> Self {
         let plugins = attachment.conf.iter().flat_map(|conf| &conf.plugins);
         for plugin in plugins {
-            match plugin.plugin_type.as_str() {
+            match plugin_of(plugin.plugin_type.as_str()) {
                 "bridge" => {
                     let bridge = Bridge::of(plugin).under_its_name(host, attachment);
                     return match is_set(plugin, "isGateway") || is_set(plugin, "isDefaultGateway") {
@@ -62,8 +63,8 @@ impl Carrier {
                 _ => {}
             }
         }
-        if let Some(kind) = network.plugins.iter().find(|kind| STACKED.contains(&kind.as_str())) {
-            return Self::Stacked { kind: kind.clone(), master: None };
+        if let Some(kind) = network.plugins.iter().find(|kind| STACKED.contains(&plugin_of(kind))) {
+            return Self::Stacked { kind: plugin_of(kind).to_owned(), master: None };
         }
         Self::by_links(host, attachment)
     }

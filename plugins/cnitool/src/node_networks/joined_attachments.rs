@@ -240,10 +240,10 @@ fn shared(conf: &NetworkConf, attachments: &[Attachment], host: &Host) -> Vec<Sh
 
 /// The bridge of a plugin `bridge`, with the reference's default; the master of others.
 fn named_link(plugin: &PluginObject) -> Option<String> {
-    let key = if plugin.plugin_type.as_str() == "bridge" { "bridge" } else { "master" };
+    let key = if on_node::plugin_of(plugin.plugin_type.as_str()) == "bridge" { "bridge" } else { "master" };
     let value = plugin.find(key).and_then(|text| json::parse(text.as_bytes()).ok());
     let name = value.as_ref().and_then(|value| value.as_str()).filter(|name| !name.is_empty()).map(str::to_owned);
-    let default = || (plugin.plugin_type.as_str() == "bridge").then(|| "cni0".to_owned());
+    let default = || (on_node::plugin_of(plugin.plugin_type.as_str()) == "bridge").then(|| "cni0".to_owned());
     name.or_else(default)
 }
 

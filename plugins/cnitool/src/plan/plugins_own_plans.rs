@@ -25,7 +25,7 @@ cni_plugins::plugins!(table);
 
 /// The plugin of this name, if it says what it would do.
 pub(crate) fn find(name: &str) -> Option<Foresee> {
-    ALL.iter().find(|(found, _)| *found == name).and_then(|(_, foresee)| *foresee)
+    ALL.iter().find(|(found, _)| *found == on_node::plugin_of(name)).and_then(|(_, foresee)| *foresee)
 }
 
 const fn interface<P: InterfacePlugin>() -> Option<Foresee> {
@@ -63,7 +63,7 @@ fn known(lease: AddResult) -> Lease {
 fn lease(call: &Call, ipam: Option<&PluginType>, is_ours: IsOurs<'_>) -> Result<Lease, CniError> {
     let Some(ipam) = ipam else { return Ok(Lease::None) };
     let is_ours = is_ours(ipam)?;
-    match ipam.as_str() {
+    match on_node::plugin_of(ipam.as_str()) {
         _ if !is_ours => Ok(Lease::Unknown),
         "host-local" => {
             let (request, keys) = add_request(&entry::address::<HostLocal>(), call)?;

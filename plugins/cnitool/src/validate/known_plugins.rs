@@ -4,6 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use cni_spec::{CniError, ConfObject, SpecVersion};
+use on_node::plugin_of;
 
 /// The place of a plugin in a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,19 @@ impl fmt::Debug for KnownPlugin {
     }
 }
 
-/// The plugin of this type.
+/// The plugin of this type, also where a file of the suite has a name with a hyphen.
 pub(crate) fn find<'a>(known: &'a [KnownPlugin], name: &str) -> Option<&'a KnownPlugin> {
-    known.iter().find(|one| one.name == name)
+    known.iter().find(|one| one.name == plugin_of(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_hyphen_is_that_of_the_plugin_beside_it() {
+        let name = |plugin_type| find(crate::keys::ALL, plugin_type).map(|known| known.name);
+        let names = ["bridge", "cnv-bridge", "host-local-1.2", "accelerated-bridge", "mybridge"].map(name);
+        assert_eq!(names, [Some("bridge"), Some("bridge"), Some("host-local"), None, None]);
+    }
 }

@@ -158,7 +158,8 @@ fn name(source: &Source, network: &NetworkConf, notes: &mut Notes<'_>) {
 
 /// Whether the network has no plugin but loopback.
 pub(crate) fn is_loopback(network: &NetworkConf) -> bool {
-    !network.plugins.is_empty() && network.plugins.iter().all(|plugin| plugin.plugin_type.as_str() == "loopback")
+    !network.plugins.is_empty()
+        && network.plugins.iter().all(|plugin| on_node::plugin_of(plugin.plugin_type.as_str()) == "loopback")
 }
 
 /// Keys that an object has more than once.
