@@ -169,7 +169,8 @@ fn a_log_that_another_user_could_place_is_refused_and_stops_no_call() {
         ("open/log", "its folder can be written to by others"),
         ("link", "it is a symbolic link"),
         ("here/log", "a part of its path is a symbolic link"),
-        ("none/log", "its folder cannot be opened"),
+        ("none/log", "its folder does not exist: install -d -m 700 /"),
+        ("target/log", "its folder cannot be opened: ENOTDIR"),
     ] {
         std::fs::write(NODE_FILE, node.work_dir().join(path).display().to_string()).unwrap();
         let said = says();

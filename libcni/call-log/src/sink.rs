@@ -101,6 +101,7 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
     };
     let folder = open_folder(parent).map_err(|errno| match errno {
         Errno::ELOOP => "a part of its path is a symbolic link".to_owned(),
+        Errno::ENOENT => format!("its folder does not exist: install -d -m 700 {}", parent.display()),
         errno => format!("its folder cannot be opened: {errno}"),
     })?;
     refuse_others(&folder, SFlag::S_IFDIR).map_err(|why| ["its folder ", why].concat())?;

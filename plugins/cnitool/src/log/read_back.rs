@@ -4,6 +4,7 @@
 //! wait for the end of the file.
 
 use crate::error_remedies::Remedy;
+use crate::shell_words::word;
 use anyhow::{Context, bail};
 use call_log::{DEFAULT_FILE, NODE_FILE, Record, Sink};
 use serde_json::Value;
@@ -160,7 +161,14 @@ pub(crate) async fn read_back(
         Sink::File(path) => {
             let read = file_back(path, filter, each).await;
             read.with_context(|| format!("cannot read log {}", path.display())).if_absent(|| {
-                format!("The first call that is logged makes it. {NODE_FILE} names the log of this node.")
+                let first = match path.parent().filter(|folder| !folder.is_dir()) {
+                    Some(folder) => format!(
+                        "No call is logged without its folder: install -d -m 700 {}.",
+                        word(&folder.display().to_string())
+                    ),
+                    None => "The first call that is logged makes it.".to_owned(),
+                };
+                format!("{first} {NODE_FILE} names the log of this node.")
             })
         }
         Sink::Off | Sink::Stderr => Err(unreadable()),

@@ -22,8 +22,9 @@ impl Fault {
             Some(encoding) => encoding.to_owned(),
             None => message.split(" at line ").next().unwrap_or_default().to_owned(),
         };
-        let help =
-            of_whole(text).or_else(|| of_error(&message, error.is_eof())).unwrap_or_else(|| at_place(&text[at..]));
+        let help = of_whole(text)
+            .or_else(|| of_error(&message, error.is_eof()))
+            .unwrap_or_else(|| at_place(&text[..at], &text[at..]));
         Self { span: at..end, message, help }
     }
 }
@@ -68,12 +69,16 @@ fn is_yaml(content: &str) -> bool {
     lines.next().is_some_and(|line| line == "---" || is_key(line))
 }
 
+/// The remedy for a word that JSON does not have.
+const WORDS: &str = "JSON has true, false and null, in small letters.";
+
 /// The remedy that follows from what the parser says.
 fn of_error(message: &str, is_eof: bool) -> Option<&'static str> {
     Some(match message {
         "EOF while parsing a string" => "The \" that ends a text is missing.",
         _ if is_eof => "The end is missing: a bracket is not closed, or the file was cut off while it was written.",
         "trailing characters" => "A file has one network: remove what comes behind it, or give it a file of its own.",
+        "expected ident" => WORDS,
         "invalid escape" => "Write \\\\ for a backslash; a prefix length comes after /.",
         "expected `,` or `}`" | "expected `,` or `]`" => "A comma is missing before this place, or a bracket.",
         _ if message.starts_with("control character") => "A text ends on its line: is its second \" missing?",
@@ -82,20 +87,18 @@ fn of_error(message: &str, is_eof: bool) -> Option<&'static str> {
 }
 
 /// The remedy that follows from the text at the place.
-fn at_place(rest: &str) -> &'static str {
-    const WORDS: [&str; 4] = ["True", "False", "None", "NULL"];
+fn at_place(before: &str, rest: &str) -> &'static str {
+    const MISSPELT: [&str; 4] = ["True", "False", "None", "NULL"];
     match rest.chars().next() {
         Some('\u{feff}') => "Save it as UTF-8 without one.",
-        Some('}' | ']') => "JSON allows no comma after the last entry.",
+        Some('}' | ']') if before.trim_end().ends_with(',') => "JSON allows no comma after the last entry.",
         Some('/' | '#') => "JSON has no comments.",
         Some('\'') => "JSON has double quotes only.",
         Some('\u{2018}'..='\u{201f}') => "These quotation marks are typographic: write \" in their place.",
         Some('\u{a0}' | '\u{3000}' | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}') => {
             "An invisible character is here that is no blank, as from a web page: replace it by a blank."
         }
-        Some(_) if WORDS.iter().any(|word| rest.starts_with(word)) => {
-            "JSON has true, false and null, in small letters."
-        }
+        Some(_) if MISSPELT.iter().any(|word| rest.starts_with(word)) => WORDS,
         _ => "",
     }
 }

@@ -20,6 +20,8 @@ fn syntax() {
             "{\"name\": «\u{201c}»a\u{201d}}",
             "{«\u{a0}»\"name\": \"a\"}",
             "{\"a\": «T»rue}",
+            "{\"a\": tru«}»",
+            "{\"a\"«}»",
             "{\"a\": \"10.1.0.0\\«2»4\"}",
             "«<»<<<<<< HEAD\n{}\n=======\n>>>>>>> b\n",
             "«c»niVersion: 1.0.0\nname: pods\n",
@@ -39,6 +41,8 @@ fn syntax() {
             error: expected value [These quotation marks are typographic: write " in their place.]
             error: key must be a string [An invisible character is here that is no blank, as from a web page: replace it by a blank.]
             error: expected value [JSON has true, false and null, in small letters.]
+            error: expected ident [JSON has true, false and null, in small letters.]
+            error: expected `:`
             error: invalid escape [Write \\ for a backslash; a prefix length comes after /.]
             error: expected value [Lines of a merge that was not finished begin with <<<<<<<, ======= and >>>>>>>: resolve it.]
             error: expected value [The file looks like YAML, and runtimes read JSON only.]
