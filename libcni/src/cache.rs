@@ -110,6 +110,14 @@ impl Cache {
         }
     }
 
+    /// As [`Cache::find`], without a warning or an error: for a look before an operation, which reports both.
+    #[must_use]
+    pub fn peek(&self, network: &NetworkName, id: &AttachmentId) -> Option<Cached> {
+        let (stamp, bytes) = cache_entry::read(&self.path(network, id)).ok()?;
+        let cached = cache_entry::parse(&bytes, network, id).ok()?;
+        ((&cached.network, &cached.attachment.id) == (network, id)).then(|| cached.stamped(stamp))
+    }
+
     /// The content of an attachment's file.
     pub(crate) fn look(&self, network: &NetworkName, id: &AttachmentId) -> Result<Look, Error> {
         let path = self.path(network, id);

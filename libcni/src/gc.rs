@@ -119,8 +119,8 @@ impl Gc<'_> {
         if network.disable_gc {
             return Ok(());
         }
-        let (cached, error) = match runtime.settings.cache.list(None) {
-            Ok(listing) => (listing.cached, None),
+        let (cached, error) = match runtime.listed() {
+            Ok(cached) => (cached, None),
             Err(error) => (Vec::new(), Some(error)),
         };
         let collection = Collection { cached, ..runtime.locked(network).await? };
@@ -168,9 +168,11 @@ impl Collection<'_> {
             return Ok(());
         }
         let (mut errors, mut valid) = (Vec::new(), valid.to_vec());
-        match self.runtime.stale(self.network, &valid) {
-            Ok(stale) => {
-                for cached in stale {
+        // Broken files were reported when the collection began.
+        match self.runtime.settings.cache.list(None) {
+            Ok(listing) => {
+                let is_stale = |cached: &Cached| cached.network == self.name && !valid.contains(&cached.attachment.id);
+                for cached in listing.cached.into_iter().filter(is_stale).collect::<Vec<_>>() {
                     match self.cached.iter().any(|before| before.is_unchanged(&cached)) {
                         true => errors.extend(self.del(&cached).await.err()),
                         false => valid.push(cached.attachment.id),

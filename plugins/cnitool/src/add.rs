@@ -20,7 +20,8 @@ pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<
     let (network, attachment, cached) = settings.target(target)?;
     settings.refuse_unnamed("add", target, &attachment)?;
     if cached.is_none() {
-        refuse_taken(&network, &attachment)?;
+        // A broken file of the cache may be why it is unknown.
+        refuse_taken(&network, &attachment).inspect_err(|_| drop(settings.find_cached(&network.name, &attachment)))?;
     }
     refuse_missing(settings, &network)?;
     warn_of_unused(&network, &attachment);

@@ -107,12 +107,12 @@ impl Settings {
         Ok((network, attachment, cached))
     }
 
-    /// The cached data of an attachment.
+    /// The cached data of an attachment, for an operation that reports what is wrong with its file.
     pub(crate) fn cached(&self, network: &str, attachment: &Attachment) -> Option<Cached> {
-        self.find_cached(network, attachment).ok().flatten()
+        self.runtime.cache().peek(&NetworkName::parse(network).ok()?, &attachment.id)
     }
 
-    /// The same; what cannot be read is an error.
+    /// The same, and the report.
     pub(crate) fn find_cached(&self, network: &str, attachment: &Attachment) -> Result<Option<Cached>, Error> {
         self.runtime.cache().find(&NetworkName::parse(network)?, &attachment.id)
     }

@@ -56,7 +56,10 @@ pub(crate) async fn run(settings: &Settings, plugins: &[String], output: Output)
     Error::join(errors).map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The names of all executables in the plugin folders, without hidden files and this program.
+/// The file that plugins are links to. By its own name it is none.
+const LINKED: &str = "cni-plugins";
+
+/// The names of all executables in the plugin folders, without hidden files, this program, and the file that plugins are links to.
 ///
 /// # Errors
 /// No folder exists.
@@ -78,7 +81,7 @@ fn executables(settings: &Settings) -> anyhow::Result<BTreeSet<String>> {
         .iter()
         .filter(|path| path.is_file() && access(path.as_path(), AccessFlags::X_OK).is_ok())
         .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
-        .filter(|name| !name.starts_with('.') && name != OWN_NAME);
+        .filter(|name| !name.starts_with('.') && ![OWN_NAME, LINKED].contains(&name.as_str()));
     Ok(names.collect())
 }
 

@@ -54,7 +54,7 @@ fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {
     let of = |flaw: Flaw| found.iter().filter(move |(_, one)| *one == flaw).map(|(path, _)| path.display().to_string());
     let empty: Vec<String> = of(Flaw::Empty).collect();
     if !empty.is_empty() {
-        let what = format!("{} that name no container", count(empty.len(), "reservation"));
+        let what = format!("{} without a container's name", count(empty.len(), "reservation"));
         let mut finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
         // DEL removes only what names an attachment.
         (finding.remedy, finding.fix) = match network.version().is_ok_and(SpecVersion::has_gc) && !network.disable_gc {

@@ -47,6 +47,17 @@ fn attachments_are_listed() {
     assert_eq!(tool.run(&["attachments", "other"]).code, 1);
 }
 
+/// A file that cannot be read is reported once, though it is read more often.
+#[test]
+fn a_broken_file_of_the_cache_is_reported_once() {
+    let tool = attached();
+    for words in [&["gc", "net"][..], &["check", "net", NETNS], &["del", "net", NETNS]] {
+        tool.write("cache/results/net-c1-eth0", "{");
+        let said = tool.run(&[words, &["--container-id", "c1"]].concat()).stderr;
+        assert_eq!(said.matches("is broken and counts as missing").count(), 1, "{words:?}: {said}");
+    }
+}
+
 #[test]
 fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
     let tool = Tool::new();

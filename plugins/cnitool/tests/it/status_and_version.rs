@@ -20,6 +20,7 @@ fn versions_of_all_plugins_or_of_some() {
     let tool = Tool::new();
     tool.plugin("old", r#"echo '{"code":4,"msg":"unknown CNI_COMMAND: VERSION"}'; exit 1"#);
     tool.plugin("silent", "exit 3");
+    tool.executable("bin/cni-plugins", "#!/bin/sh\nexit 1\n");
     tool.executable("bin/.hidden", "#!/bin/sh\nexit 1\n");
     tool.write("bin/README", "no plugin");
     let runs: [&[&str]; 3] = [&["version"], &["version", "silent", "old"], &["--json", "version", "good"]];
