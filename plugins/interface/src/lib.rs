@@ -20,7 +20,7 @@
 //! | [`alias`] | the alias of an attachment's link, on the node or in the container |
 //! | [`host_veth`] | the host end of a container's veth, and its name |
 //! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
-//! | [`whose`], [`owner_by_reservation`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
+//! | [`link_owner`], [`owner_by_reservation`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
 //! | [`address_in_use`] | whether a container uses addresses that are reserved for it |
 //! | [`conf`] | keys that interface plugins have in common |
