@@ -49,7 +49,7 @@ pub const NO_PLUGINS: &str = "no plugins in list";
 /// `loadOnlyInlinedPlugins` or cannot be parsed. `bytes` is the content of the list at `path`.
 ///
 /// # Errors
-/// As [`conf_files`](search_order::conf_files).
+/// As [`conf_files`].
 pub fn plugin_files(path: &Path, bytes: &[u8]) -> Result<Vec<PathBuf>, Error> {
     let dir = List::parse(bytes).ok().filter(|_| is_list(path)).and_then(|list| list.plugins_dir(path));
     dir.map_or_else(|| Ok(Vec::new()), |dir| conf_files(&dir, &["conf"]))
