@@ -350,12 +350,15 @@ pub(crate) struct OneAddress {
     pub(crate) address: IpAddr,
 }
 
-/// The networks whose addresses are shown.
+/// The networks whose addresses are shown, and the format.
 #[derive(Debug, Args)]
 pub(crate) struct Shown {
     /// Networks, by name, or paths of their files (with a /) [default: all of the folder]
     #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(completions::networks))]
     pub(crate) networks: Vec<String>,
+    /// Print comma-separated values
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
 }
 
 /// The calls of the log to show.

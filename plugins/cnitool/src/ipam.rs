@@ -2,7 +2,7 @@
 
 use crate::args::{Ipam, OneAddress, Shown};
 use crate::error_remedies::{Remedy, or_be_root, refused};
-use crate::output::{Output, Table};
+use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use anyhow::{Context, anyhow};
 use host_local::inventory::{Held, Holder, Owner, list_held, usage};
@@ -17,12 +17,13 @@ use serde_json::json;
 use std::net::IpAddr;
 
 pub(crate) async fn run(settings: &Settings, words: &Ipam, output: Output) -> anyhow::Result<()> {
-    match words {
-        Ipam::List(shown) => output.table(&list(settings, shown, output)?),
-        Ipam::Free(shown) => output.table(&free(settings, shown, output)?),
-        Ipam::Reserve(one) => reserve(settings, one).await,
-        Ipam::Release { network, address, force } => release(settings, network, *address, *force).await,
-    }
+    let (shown, table) = match words {
+        Ipam::List(shown) => (shown, list(settings, shown, output)?),
+        Ipam::Free(shown) => (shown, free(settings, shown, output)?),
+        Ipam::Reserve(one) => return reserve(settings, one).await,
+        Ipam::Release { network, address, force } => return release(settings, network, *address, *force).await,
+    };
+    if shown.csv { say(table.to_csv().as_bytes()) } else { output.table(&table) }
 }
 
 /// The networks that are named, or all that the node knows. A file that cannot be used is reported, and hides no other.

@@ -92,6 +92,18 @@ impl Table {
         self.rows.iter().map(object).collect()
     }
 
+    /// Lines of comma-separated values (RFC 4180), the columns' names first.
+    pub(crate) fn to_csv(&self) -> String {
+        let quoted = |text: String| match text.contains([',', '"', '\n', '\r']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text,
+        };
+        let plain = |value: &Value| if value.is_null() || value == "" { String::new() } else { cell(value) };
+        let head = self.columns.iter().map(|column| (*column).to_owned()).collect::<Vec<_>>();
+        let rows = self.rows.iter().map(|row| row.iter().map(plain).map(quoted).collect());
+        std::iter::once(head).chain(rows).map(|cells| format!("{}\r\n", cells.join(","))).collect()
+    }
+
     fn to_text(&self) -> String {
         let head: Vec<String> = self.columns.iter().map(|column| column.to_uppercase()).collect();
         let mut names = self.names.clone();

@@ -47,6 +47,15 @@ fn held_addresses_are_listed_with_their_holders() {
     .assert_eq(&tool.run(&["ipam", "list"]).shown());
     expect![[r#"
         0
+        stdout: network,address,container,ifname,since,boot,life
+        pods,10.1.0.2,c1,eth0,2023-11-14T22:13:20Z,earlier,gone
+        pods,10.1.0.9,,,2023-11-14T22:13:20Z,earlier,reserved by hand
+        pods,fd00::2,c1,eth0,2023-11-14T22:13:20Z,earlier,gone
+
+        stderr: "#]]
+    .assert_eq(&tool.run(&["ipam", "list", "pods", "--csv"]).shown().replace('\r', ""));
+    expect![[r#"
+        0
         stdout: [
             {
                 "network": "pods",
