@@ -1,4 +1,4 @@
-//! The time limits of an operation, and its cancellation.
+//! The time limits of an operation, and its cancellation. How a plugin is ended then: `cni_spec::exec`, `termination.rs`.
 
 use crate::Runtime;
 use crate::cancellation::Cancellation;

@@ -79,7 +79,7 @@ pub mod inventory;
 mod lock;
 mod namespace;
 mod orphaned_plugin;
-mod running_plugin;
+mod recorded_plugin;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use blocking::aside;

@@ -12,7 +12,7 @@
 
 use crate::deadlines::Limits;
 use crate::error::Error;
-use crate::running_plugin::RunningPlugin;
+use crate::recorded_plugin::RunningPlugin;
 use cni_spec::exec::GRACE;
 use cni_spec::{CniError, Code, Command};
 use futures::future::join_all;

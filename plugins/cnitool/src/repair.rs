@@ -1,4 +1,5 @@
 //! `cnitool repair`: what the node has lost of containers that live is written anew, attachment by attachment.
+//! Which steps of an attachment are made again: `interface::repair`.
 
 use crate::args::Repair as Words;
 use crate::output::{Output, Table};

@@ -4,7 +4,7 @@
 use netops::nft;
 
 use crate::iptables::{self, Rule};
-use crate::owner::{self, Names};
+use crate::names_and_comments::{self, Names};
 
 /// The words of a line, split as `iptables-restore` splits it.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn nft_rule(rule: &nft::Rule) -> Option<Rule> {
 /// The key in the comment of an object.
 #[must_use]
 pub fn key_of(comment: &str) -> Option<&str> {
-    owner::key_of(comment)
+    names_and_comments::key_of(comment)
 }
 
 /// The comment of an attachment, and whether the attachment recognises it as its own.

@@ -7,7 +7,7 @@ use netops::Errno;
 use netops::error::Result;
 use netops::nft::Nft;
 
-use crate::owner::{Names, OfNetwork};
+use crate::names_and_comments::{Names, OfNetwork};
 use crate::spoof_guard::{self, Idle};
 use crate::{Filter, iptables, nftables_masquerade};
 

@@ -13,7 +13,7 @@ use netops::nft::{Family, Nft};
 use netops::{Errno, OpError};
 
 mod base_chains;
-mod owner;
+mod names_and_comments;
 
 mod masquerade;
 mod nftables_masquerade;
@@ -33,7 +33,7 @@ pub mod fuzzing;
 
 pub use inventory::{Noted, list, networks};
 pub use masquerade::Backend;
-pub use owner::{Names, OfNetwork, Owner, Stale};
+pub use names_and_comments::{Names, OfNetwork, Owner, Stale};
 pub use spoof_guard::Mac;
 
 /// What DEL may know of an attachment. It searches for the rest.

@@ -11,7 +11,7 @@ use netops::nft::{
 };
 use netops::{Errno, OpError};
 
-use crate::owner::{Names, Stale};
+use crate::names_and_comments::{Names, Stale};
 use crate::{base_chains, retry_when_changed, rules_among_others};
 
 const NAME: &str = "cni_plugins_masquerade";

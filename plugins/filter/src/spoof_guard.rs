@@ -13,7 +13,7 @@ use netops::nft::{
 };
 use netops::{Kernel, OpError, link};
 
-use crate::owner::{Names, SpoofNames};
+use crate::names_and_comments::{Names, SpoofNames};
 use crate::{base_chains, retry_when_changed};
 
 const TABLE: Table = Table::new(Family::Bridge, "nat");

@@ -1,4 +1,4 @@
-//! Objects on the node or in the cache whose container is gone.
+//! Objects on the node or in the cache whose container is gone. Whether it lives: `on_node`, `container_lives.rs`.
 
 use cni_spec::SpecVersion;
 use libcni::inventory::{Life, OnNode};

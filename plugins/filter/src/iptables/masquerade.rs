@@ -17,7 +17,7 @@ use super::table::at_once::{self, Chains};
 use super::table::{Edit, FoundRule, NewRule, Table, TableName};
 use super::variant::{self, Asked, FAMILIES};
 use crate::RemovalHints;
-use crate::owner::{Names, Stale};
+use crate::names_and_comments::{Names, Stale};
 
 const POSTROUTING: &str = "POSTROUTING";
 /// portmap's chain of the containers' ports.

@@ -1,4 +1,4 @@
-//! Keeps one lease: asks for it, renews it, and gives it back. A task each, on one event loop, whose timer wheel is theirs.
+//! Keeps one lease: asks for it, renews it, and gives it back, when [`crate::client`] says so. A task each, on one event loop, whose timer wheel is theirs.
 
 mod conflict;
 
