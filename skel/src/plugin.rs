@@ -171,21 +171,16 @@ pub struct Entry {
     pub serve: Serve,
 }
 
-/// The entry for a file of this executable with this name: see [`name_in`].
+/// The entry for a file of this executable with this name: the entry of that name; otherwise the longest entry that the
+/// name ends in after a hyphen, or begins with before one (`cnv-bridge`, `bridge-1.2`), as nodes keep two versions side
+/// by side.
 pub(crate) fn find<'a>(entries: &'a [Entry], file_name: &str) -> Option<&'a Entry> {
-    let name = name_in(entries.iter().map(|entry| entry.name), file_name)?;
-    entries.iter().find(|entry| entry.name == name)
-}
-
-/// The plugin of these that a file name selects: that of the name; otherwise the longest one that the name ends in after a
-/// hyphen, or begins with before one (`cnv-bridge`, `bridge-1.2`), as nodes keep two versions side by side.
-pub fn name_in<'a>(plugins: impl Iterator<Item = &'a str> + Clone, file_name: &str) -> Option<&'a str> {
-    let is_part = |name: &&str| {
-        let before = file_name.strip_suffix(name).is_some_and(|rest| rest.ends_with('-'));
-        before || file_name.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
+    let is_part = |entry: &&Entry| {
+        let before = file_name.strip_suffix(entry.name).is_some_and(|rest| rest.ends_with('-'));
+        before || file_name.strip_prefix(entry.name).is_some_and(|rest| rest.starts_with('-'))
     };
-    let exact = plugins.clone().find(|name| *name == file_name);
-    exact.or_else(|| plugins.filter(is_part).max_by_key(|name| name.len()))
+    let exact = entries.iter().find(|entry| entry.name == file_name);
+    exact.or_else(|| entries.iter().filter(is_part).max_by_key(|entry| entry.name.len()))
 }
 
 impl Entry {

@@ -88,15 +88,18 @@ const fn leaves_nothing_more(name: &'static str) -> Plugin {
     Plugin { name, is_of_addresses: false, inventory: None, networks: None, words: |_| Vec::new() }
 }
 
-/// Plugins of other projects whose names end or begin as those of this suite: they have keys of their own.
-const OF_OTHERS: [&str; 1] = ["accelerated-bridge"];
-
-/// The plugin of this suite that a type names, as a file of the type would be it (`cnv-bridge`); else the type itself.
+/// The plugin of this suite that a type names: of that name, with `cnv-` before it, as OpenShift's copies have it, or with a version
+/// behind it (`bridge-1.2`). Else the type itself: other projects have plugins such as `vpc-bridge`, with keys of their own.
 #[must_use]
 pub fn plugin_of(plugin_type: &str) -> &str {
-    let names = ALL.iter().map(|plugin| plugin.name);
-    let found = skel::plugin::name_in(names, plugin_type).filter(|_| !OF_OTHERS.contains(&plugin_type));
-    found.unwrap_or(plugin_type)
+    let name = plugin_type.strip_prefix("cnv-").unwrap_or(plugin_type);
+    let is_version = |rest: &str| {
+        rest.strip_prefix("-")
+            .is_some_and(|rest| rest.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let is_its =
+        |plugin: &&Plugin| name.strip_prefix(plugin.name).is_some_and(|rest| rest.is_empty() || is_version(rest));
+    ALL.iter().find(is_its).map_or(plugin_type, |plugin| plugin.name)
 }
 
 /// The plugins that an object of a network's list names: its own type's, and that of its addresses.

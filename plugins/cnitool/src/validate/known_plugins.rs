@@ -40,7 +40,7 @@ impl fmt::Debug for KnownPlugin {
     }
 }
 
-/// The plugin of this type, also where a file of the suite has a name with a hyphen.
+/// The plugin of this type, as [`plugin_of`] has it.
 pub(crate) fn find<'a>(known: &'a [KnownPlugin], name: &str) -> Option<&'a KnownPlugin> {
     known.iter().find(|one| one.name == plugin_of(name))
 }
@@ -50,9 +50,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_a_hyphen_is_that_of_the_plugin_beside_it() {
+    fn copies_and_versions_of_a_plugin_have_its_keys_and_other_projects_plugins_have_not() {
         let name = |plugin_type| find(crate::keys::ALL, plugin_type).map(|known| known.name);
-        let names = ["bridge", "cnv-bridge", "host-local-1.2", "accelerated-bridge", "mybridge"].map(name);
-        assert_eq!(names, [Some("bridge"), Some("bridge"), Some("host-local"), None, None]);
+        let names = ["bridge", "cnv-bridge", "host-local-1.2", "vpc-bridge", "bridge-vpc", "mybridge"].map(name);
+        assert_eq!(names, [Some("bridge"), Some("bridge"), Some("host-local"), None, None, None]);
     }
 }
