@@ -24,7 +24,7 @@ impl Filter {
     /// Masquerades packets from these addresses (each with its prefix), unless they are sent to their own prefix or to
     /// multicast.
     ///
-    /// All addresses or none. Repeating it changes nothing. [`remove_all`] undoes it.
+    /// All addresses or none. Repeating it changes nothing. [`crate::remove_all`] undoes it.
     ///
     /// # Errors
     /// The refusal of the kernel or iptables.
@@ -58,7 +58,7 @@ impl Filter {
     /// Removes the masquerade rules of an attachment, ours and the reference plugins', in either backend.
     ///
     /// Absence is no error. Continues after errors and returns them all. After a deletion, closing the connection waits
-    /// for the kernel for 10 to 25 ms: close it after other work, or let a helper process hold it ([`AsFd`]).
+    /// for the kernel for 10 to 25 ms: close it after other work, or let a helper process hold it ([`AsFd`](std::os::fd::AsFd)).
     pub fn remove_masquerade(&mut self, attachment: Names<'_>, known: RemovalHints<'_>) -> Vec<OpError> {
         let nft = &mut self.nft;
         // Most attachments have rules of one backend or none, which one send shows.

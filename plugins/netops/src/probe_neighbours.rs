@@ -37,7 +37,7 @@ const STATIONS_MAX: usize = 8;
 /// The stations that answer for each address.
 pub type Stations = BTreeMap<IpAddr, BTreeSet<Mac>>;
 
-/// The time that [`probe_neighbours`] takes at most, for a number of addresses.
+/// The time that [`scan`] takes at most, for a number of addresses.
 #[must_use]
 pub fn duration(addresses: usize) -> Duration {
     let chunks = u32::try_from(addresses.div_ceil(AT_ONCE) + 1).unwrap_or(u32::MAX);
