@@ -9,7 +9,7 @@ use clients::containerd::runtime_v1::{PodSandboxConfig, PortMapping};
 use clients::{DEADLINE, until};
 use testns::{Namespace, run};
 
-use crate::arguments::bandwidth_limits;
+use crate::pod_arguments::bandwidth_limits;
 use crate::cri::with_network;
 
 /// The port at each address of the node that a client may know.

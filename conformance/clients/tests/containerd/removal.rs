@@ -8,7 +8,7 @@ use clients::containerd::runtime_v1::{PodSandboxConfig, PortMapping};
 use clients::containerd::{Cri, Daemon, Pod};
 use serde_json::Value;
 
-use crate::arguments::bandwidth_limits;
+use crate::pod_arguments::bandwidth_limits;
 use crate::cri::{with_list, with_network};
 use crate::networks::{self, NAME};
 
