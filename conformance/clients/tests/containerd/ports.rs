@@ -9,8 +9,8 @@ use clients::containerd::runtime_v1::{PodSandboxConfig, PortMapping};
 use clients::{DEADLINE, until};
 use testns::{Namespace, run};
 
-use crate::pod_arguments::bandwidth_limits;
 use crate::cri::with_network;
+use crate::pod_arguments::bandwidth_limits;
 
 /// The port at each address of the node that a client may know.
 const AT_NODE: [&str; 2] = ["192.0.2.1:8080", "[2001:db8::1]:8080"];

@@ -8,9 +8,9 @@ use clients::containerd::runtime_v1::{PodSandboxConfig, PortMapping};
 use clients::containerd::{Cri, Daemon, Pod};
 use serde_json::Value;
 
-use crate::pod_arguments::bandwidth_limits;
 use crate::cri::{with_list, with_network};
 use crate::networks::{self, NAME};
+use crate::pod_arguments::bandwidth_limits;
 
 /// Stopped and removed, a pod leaves nothing, beside another that runs; stopping it twice is fine.
 #[test]

@@ -1,4 +1,5 @@
-//! Warnings of a plugin's parser: what it accepts, and an operator most likely did not mean.
+//! Warnings of a plugin's parser: what it accepts, and an operator most likely did not mean. Keys themselves are checked in
+//! `one_file.rs`, which asks for these.
 //!
 //! A parser logs such a warning with the key as the field that has the value.
 
