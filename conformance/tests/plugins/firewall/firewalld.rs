@@ -104,25 +104,30 @@ fn an_error_of_firewalld_is_passed_on() {
 
 /// Each answer of the bus is lost once, also that to a change which firewalld has made.
 #[test]
-fn add_that_lost_an_answer_of_firewalld_leaves_no_source() {
+fn add_that_lost_an_answer_of_firewalld_takes_its_own_sources_back_and_no_others() {
     let node = node();
     let Some(_running) = start(&node) else { return };
     let own = json!({"backend": "firewalld", "prevResult": made_up("cni0", &BOTH)});
     let (config, pod) = (with(config(json!({})), own), node.container());
     let is_lost = |call: &Syscall| (call.name() == "recvmsg").then_some(Errno::EIO);
-    let mut lost = 0;
-    loop {
-        let call = Call::new(Verb::Add, &config, &pod);
-        let traced = call.try_traced(&node, Some((lost + 1, Fate::FailWhere(is_lost)))).expect("an end");
-        if traced.hit.is_none() {
-            break;
+    // Each answer of an ADD in turn, until none was lost.
+    let lose_each = |left: &[&str]| {
+        for lost in 1.. {
+            let call = Call::new(Verb::Add, &config, &pod);
+            let traced = call.try_traced(&node, Some((lost, Fate::FailWhere(is_lost)))).expect("an end");
+            if traced.hit.is_none() {
+                assert!(lost > 3, "{lost} answers");
+                break;
+            }
+            traced.reply.fails();
+            assert_eq!(sources(), left, "answer {lost} was lost");
         }
-        traced.reply.fails();
-        assert_eq!(sources(), [""; 0], "answer {lost} was lost");
-        lost += 1;
-    }
-    assert!(lost > 3, "{lost} answers");
-    assert_eq!(sources(), ["10.1.0.2/32", "fd01::2/128"]);
+    };
+    lose_each(&[]);
+    let both = ["10.1.0.2/32", "fd01::2/128"];
+    assert_eq!(sources(), both);
+    // They were there before.
+    lose_each(&both);
 }
 
 /// Without a bus, backend firewalld is an error that can be repeated later, and DEL has nothing to do.

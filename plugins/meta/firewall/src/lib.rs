@@ -74,6 +74,12 @@ impl ChainedPlugin for Firewall {
         }
         if let Some(firewalld) = &mut firewalld {
             for address in addresses {
+                // Asked before: a source that is there is another attachment's, an earlier ADD's or an administrator's, and the answer
+                // of `addSource`, which would say so, may be lost.
+                let found = firewalld.call(Method::Query, &conf.zone, address);
+                if found.map_err(|why| not_in_zone("find", address, &conf.zone, &why))? == Answer::Yes {
+                    continue;
+                }
                 let added = firewalld.call(Method::Add, &conf.zone, address);
                 if matches!(added, Ok(Answer::Yes) | Err(CallError::NoAnswer(_))) {
                     txn.push(Box::new(Source { address, zone: conf.zone.clone() }));
