@@ -66,6 +66,14 @@ pub struct Listing {
     pub nameless: Vec<PathBuf>,
 }
 
+impl Listing {
+    /// The network's attachments that are not in `valid`.
+    pub(crate) fn stale(self, network: &NetworkName, valid: &[AttachmentId]) -> Vec<Cached> {
+        let is_stale = |cached: &Cached| cached.network == *network && !valid.contains(&cached.attachment.id);
+        self.cached.into_iter().filter(is_stale).collect()
+    }
+}
+
 impl Cache {
     /// The cache below `dir`, which need not exist yet.
     #[must_use]

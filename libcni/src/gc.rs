@@ -120,7 +120,7 @@ impl Gc<'_> {
             return Ok(());
         }
         let (cached, error) = match runtime.listed() {
-            Ok(cached) => (cached, None),
+            Ok(listing) => (listing.cached, None),
             Err(error) => (Vec::new(), Some(error)),
         };
         let collection = Collection { cached, ..runtime.locked(network).await? };
@@ -171,8 +171,7 @@ impl Collection<'_> {
         // Broken files were reported when the collection began.
         match self.runtime.settings.cache.list(None) {
             Ok(listing) => {
-                let is_stale = |cached: &Cached| cached.network == self.name && !valid.contains(&cached.attachment.id);
-                for cached in listing.cached.into_iter().filter(is_stale).collect::<Vec<_>>() {
+                for cached in listing.stale(&self.name, &valid) {
                     match self.cached.iter().any(|before| before.is_unchanged(&cached)) {
                         true => errors.extend(self.del(&cached).await.err()),
                         false => valid.push(cached.attachment.id),

@@ -334,17 +334,16 @@ impl Runtime {
     /// [`Error::Cache`] if the cache folder cannot be read, [`Error::Invalid`] for an invalid name.
     pub fn stale(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<Vec<Cached>, Error> {
         let name = name(network)?;
-        let is_stale = |cached: &Cached| cached.network == name && !valid.contains(&cached.attachment.id);
-        Ok(self.listed()?.into_iter().filter(is_stale).collect())
+        Ok(self.listed()?.stale(&name, valid))
     }
 
     /// The entries of the cache. Broken files are reported.
-    fn listed(&self) -> Result<Vec<Cached>, Error> {
+    fn listed(&self) -> Result<cache::Listing, Error> {
         let listing = self.settings.cache.list(None)?;
         for file in &listing.passed_over {
             tracing::warn!(path = %file.path.display(), reason = file.reason, "a cache file is broken and counts as missing");
         }
-        Ok(listing.cached)
+        Ok(listing)
     }
 
     /// STATUS: whether the network can serve ADD. The first error ends it and keeps its code: 50 and 51 mean no.
