@@ -141,11 +141,13 @@ impl Machine<'_> {
         self.fill_as(&self.name)
     }
 
+    /// An ADD that is to be tried again (code 11), because others call at once, is tried again, as a runtime does.
     pub(crate) fn fill_as(&self, prefix: &str) -> (Vec<String>, (u64, String)) {
-        let mut given = Vec::new();
+        let (mut given, mut retries) = (Vec::new(), 0);
         loop {
             match self.add(&format!("{prefix}-{}", given.len())) {
                 Ok(address) => given.push(address),
+                Err((11, _)) if retries < 8 => retries += 1,
                 Err(error) => return (given, error),
             }
         }
