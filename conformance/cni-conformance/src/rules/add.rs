@@ -122,7 +122,7 @@ fn reaches_its_gateway(testbed: &Testbed) -> Result<(), Stop> {
     let gateways = attached.parsed.ips.iter().filter_map(|ip| ip.gateway.as_ref()?.parse().ok());
     let gateways: Vec<std::net::IpAddr> = gateways.filter(|ip| on_node.iter().any(|own| own.ip == *ip)).collect();
     Stop::skip_if(gateways.is_empty(), "the node has no address that its result names as a gateway")?;
-    match gateways.iter().find(|ip| !attached.pod.namespace().pings(**ip, Duration::from_secs(5))) {
+    match gateways.iter().find(|ip| !attached.pod.namespace().pings(**ip, Duration::from_secs(20))) {
         None => Ok(()),
         Some(silent) => Err(Finding::new(format!("an answer from the gateway {silent}"), "there was none").into()),
     }

@@ -116,7 +116,7 @@ fn port_mappings(testbed: &Testbed) -> Result<(), Stop> {
     let server = pod.namespace().enter(|| TcpListener::bind(("0.0.0.0", 8080)));
     let _server = server.map_err(|error| Stop::skip(format!("cannot listen in the container: {error}")))?;
     let to = SocketAddr::from(([10, 99, 0, 1], 23456)); // the node, as its containers see it
-    let connected = testbed.node.host().enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
+    let connected = testbed.node.host().enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(20)));
     let seen = connected.as_ref().err().map_or(String::new(), |error| format!("{to}: {error}"));
     Finding::unless(connected.is_ok(), "a connection to port 8080 of the container", seen)
 }

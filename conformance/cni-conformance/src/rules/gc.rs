@@ -11,7 +11,7 @@ use std::time::Duration;
 use testns::{Attachment, Call, Container, Remains, Verb};
 
 /// The longest time that an answer to a packet may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Key of the attachments that are still there.
 const VALID: &str = "cni.dev/valid-attachments";

@@ -14,8 +14,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testns::{Container, Snapshot};
 
-/// The longest time that a namespace which lost its path may take to go, and its links with it.
+/// The usual time that a namespace which lost its path takes to go, and its links with it.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest time that the kernel may take for it, where other work makes it slow.
+const TEARDOWN_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The longest time that a process may outlive the call that started it: some wait for the kernel to be through with a
 /// link, whose removal is announced long before.
@@ -120,10 +123,14 @@ impl Testbed {
         let baseline = baseline.as_ref().unwrap_or_else(|| panic!("the case has not remembered the testbed"));
         self.wait_for_processes(baseline);
         let mut left = String::new();
-        self.node.host().wait_within(PATIENCE, |_| {
+        let is_known = self.node.host().wait_within(PATIENCE, |_| {
             left = self.left_since(baseline);
             left.is_empty() || !self.is_pending(baseline)
         });
+        if !is_known {
+            self.node.settle(TEARDOWN_DEADLINE);
+            left = self.left_since(baseline);
+        }
         left
     }
 
