@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
-use host_local::inventory::Reservation;
+use host_local::inventory::{Held, Owner as Reserver, list_held};
 use interface::{address_in_use, alias};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Namespace};
@@ -118,21 +118,17 @@ impl<'a> Found<'a> {
         for folder in folders {
             let unreadable =
                 |error| CniError::new(Code::STATE, format!("cannot read store {}: {error}", folder.display()));
-            for reservation in host_local::inventory::list(folder).map_err(unreadable)? {
-                self.add_reservation(reservation);
+            for Held { address, owner, written } in list_held(folder).map_err(unreadable)? {
+                let Reserver::Container((container_id, ifname)) = owner else { continue };
+                let Some(id) = self.id(container_id, ifname) else { continue };
+                let evidence = self.of(&id);
+                evidence.reserved.push((address, written));
+                evidence.addresses.push(address);
+                // A time in the future means that the clock was set back: the age is unknown.
+                evidence.is_young |= SystemTime::now().duration_since(written).map_or(true, |age| age < YOUNG);
             }
         }
         Ok(())
-    }
-
-    fn add_reservation(&mut self, reservation: Reservation) {
-        let Reservation { address, container_id, ifname, written } = reservation;
-        let Some(id) = self.id(container_id, ifname) else { return };
-        let evidence = self.of(&id);
-        evidence.reserved.push((address, written));
-        evidence.addresses.push(address);
-        // A time in the future means that the clock was set back: the age is unknown.
-        evidence.is_young |= SystemTime::now().duration_since(written).map_or(true, |age| age < YOUNG);
     }
 
     /// Rules of masquerade and spoof guard, and the inventories of the network's plugins. Those that name container and interface

@@ -27,9 +27,6 @@ pub async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError>
 }
 
 /// The name service of the result.
-///
-/// # Errors
-/// The file that `resolvConf` names cannot be read.
 pub(crate) fn dns(conf: &Conf) -> Result<Dns, CniError> {
     conf.resolv_conf.as_deref().map_or_else(|| Ok(Dns::default()), resolv::read)
 }
@@ -73,9 +70,6 @@ pub(crate) struct Leasing<'a, S> {
 
 impl<S: Reservations> Leasing<'_, S> {
     /// An address of each set; after a failure this ADD has nothing reserved.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub(crate) fn all(mut self) -> Result<Vec<Ip>, CniError> {
         self.each().map_err(|error| self.undo(error))
     }

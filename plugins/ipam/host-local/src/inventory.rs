@@ -1,5 +1,6 @@
 //! The reservations in a network's folder, for a caller that has to know before GC what it would release.
 
+use std::fs::DirEntry;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,19 +13,6 @@ use crate::address::Address;
 use crate::conf::{Conf, DATA_DIR};
 use crate::range::Span;
 use crate::store::{Content, try_read};
-
-/// A reserved address, as in its file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reservation {
-    /// The address.
-    pub address: IpAddr,
-    /// The container that holds it.
-    pub container_id: ContainerId,
-    /// The container's interface; `None` in files of the older form.
-    pub ifname: Option<IfName>,
-    /// When the file was written.
-    pub written: SystemTime,
-}
 
 /// The folder of a network whose plugin has this `ipam` object; `None` if that names another plugin, or cannot be read.
 #[must_use]
@@ -106,16 +94,12 @@ impl Held {
 /// # Errors
 /// The folder cannot be read.
 pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut held = Vec::new();
-    for entry in entries {
-        let entry = entry?;
+    for entry in entries(folder)? {
         let Some(address) = entry.file_name().to_str().and_then(Address::from_file_name) else { continue };
         // A file that is gone meanwhile reserves nothing, nor does an empty one.
-        let (Some(content), Ok(meta)) = (read(&entry.path()), entry.metadata()) else { continue };
+        let content = try_read(&entry.path()).unwrap_or(Some(Content::Opaque));
+        let (Some(content), Ok(meta)) = (content, entry.metadata()) else { continue };
         if content == Content::Debris {
             continue;
         }
@@ -123,6 +107,13 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
     }
     held.sort_unstable_by_key(|(address, _)| *address);
     Ok(held.into_iter().map(|(_, held)| held).collect())
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<DirEntry>> {
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.collect(),
+    }
 }
 
 /// A defect of a file in a network's folder.
@@ -142,13 +133,9 @@ pub enum Flaw {
 /// The folder cannot be read.
 pub fn flaws(folder: &Path) -> io::Result<Vec<(PathBuf, Flaw)>> {
     const OLD: Duration = Duration::from_secs(60);
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
+    for entry in entries(folder)? {
+        let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_string_lossy();
         let flaw = match name.starts_with('.') {
             true => Some(Flaw::Unfinished),
@@ -172,11 +159,6 @@ fn flaw_of(path: &Path) -> Option<Flaw> {
         // Reservations of root say nothing to other users.
         Err(error) => (error.kind() != io::ErrorKind::PermissionDenied).then_some(Flaw::Unowned),
     }
-}
-
-/// The content of a file; one that cannot be read is opaque.
-fn read(path: &Path) -> Option<Content> {
-    try_read(path).unwrap_or(Some(Content::Opaque))
 }
 
 /// How many addresses of a range are given.
@@ -230,31 +212,6 @@ pub fn usage_of(object: &ConfObject, spans: Option<&[Span]>) -> Result<Vec<Usage
     let Some(spans) = spans else { return Ok(ranges.map(|(set, span)| range(set, span)).collect()) };
     let set_of = |span: &Span| conf.sets.iter().position(|set| set.find(span.first).is_some());
     Ok(spans.iter().filter_map(|span| Some(range(set_of(span)?, *span))).collect())
-}
-
-/// The reservations that GC could release in a folder. Takes no lock and changes nothing: files appear complete. A
-/// missing folder has none, and a file that names no owner is none.
-///
-/// # Errors
-/// The folder cannot be read.
-pub fn list(folder: &Path) -> io::Result<Vec<Reservation>> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        let address = entry.file_name().to_str().and_then(Address::from_file_name);
-        let Some(address) = address else { continue };
-        let (Some(content), Ok(meta)) = (read(&entry.path()), entry.metadata()) else { continue };
-        // An address with an operator's text is reserved, and GC leaves it.
-        let Some((container, ifname)) = content.attachment() else { continue };
-        let Ok(container_id) = ContainerId::parse(container) else { continue };
-        let ifname = ifname.and_then(|ifname| IfName::parse(ifname).ok());
-        found.push(Reservation { address: address.ip(), container_id, ifname, written: meta.modified()? });
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

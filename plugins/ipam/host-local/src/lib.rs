@@ -38,6 +38,7 @@ pub use add::add;
 pub use check::check;
 pub use del::del;
 pub use gc::gc;
+pub use preview::preview;
 pub use status::{count_free, find_full, is_unused, list_cooling, status};
 
 /// The plugin.
@@ -77,13 +78,4 @@ impl Plugin for HostLocal {
 /// The keys, with the address that `CNI_ARGS` asks for.
 fn asked(request: &AddRequest, keys: &Conf) -> Result<Conf, CniError> {
     keys.clone().asking(&request.raw.parse_args()?, &[])
-}
-
-/// What ADD would give now, for programs that show it; `None` if only ADD can know. Changes nothing and takes no lock, so
-/// another ADD may be first.
-///
-/// # Errors
-/// Errors that ADD would report.
-pub fn preview(request: &AddRequest, keys: &Conf) -> Result<Option<AddResult>, CniError> {
-    preview::preview(&asked(request, keys)?, &request.attachment)
 }

@@ -34,9 +34,6 @@ impl RangeSet {
 
 impl<S: Reservations> Leasing<'_, S> {
     /// The address of one set: the one that the owner holds already and may keep, the requested one, or the next one.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub(crate) fn one(&mut self, index: usize, set: &RangeSet, wanted: Option<Address>) -> Result<Address, CniError> {
         if let Some(held) = self.held.iter().copied().find(|held| set.find(*held).is_some()) {
             if self.conf.reuse_address && wanted.is_none_or(|wanted| wanted == held) {
@@ -173,9 +170,6 @@ fn seconds(rest: Duration) -> u64 {
 }
 
 /// The first address of `span` that is free by `free`, not excluded and not cooling down.
-///
-/// # Errors
-/// The errors of `free`.
 pub(crate) fn next_free<E>(
     mut free: impl FnMut(Span) -> Result<Option<Address>, E>,
     conf: &Conf,

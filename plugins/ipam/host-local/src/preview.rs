@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use cni_spec::{AddResult, Attachment, CniError};
 use netops::OpError;
+use skel::AddRequest;
 
 use crate::add::{self, Leasing};
 use crate::address::Address;
+use crate::asked;
 use crate::conf::{Conf, Reclaim};
 use crate::inventory::list_held;
 use crate::range::Span;
@@ -66,12 +68,13 @@ pub(crate) fn first_not_in(held: &BTreeSet<Address>, span: Span) -> Option<Addre
     address.filter(|address| *address <= span.last)
 }
 
-/// What ADD would give now; `None` if that depends on which reservations are of an earlier boot. Changes nothing and takes no
-/// lock, so another ADD may be first.
+/// What ADD would give now, for programs that show it; `None` if that depends on which reservations are of an earlier boot.
+/// Changes nothing and takes no lock, so another ADD may be first.
 ///
 /// # Errors
 /// Errors that ADD would report.
-pub(crate) fn preview(conf: &Conf, owner: &Attachment) -> Result<Option<AddResult>, CniError> {
+pub fn preview(request: &AddRequest, keys: &Conf) -> Result<Option<AddResult>, CniError> {
+    let (conf, owner) = (&asked(request, keys)?, &request.attachment);
     let folder = &conf.place.folder;
     let object = || format!("store {}", folder.display());
     let all = list_held(folder).map_err(|error| store_error(&OpError::io("read", object(), &error)))?;

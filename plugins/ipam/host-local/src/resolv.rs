@@ -66,29 +66,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_file_of_a_sane_size_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        File::create(path("large")).unwrap().set_len(MAX_BYTES + 1).unwrap();
-        for (path, why) in [
-            (path("fifo"), "no regular file"),
-            (path("large"), "larger than 1 MiB"),
-            ("/dev/zero".into(), "larger than 1 MiB"),
-            (folder.path().into(), "no regular file"),
-            (path("none"), "No such file"),
-        ] {
-            let error = read(&path).unwrap_err();
-            assert!(error.code == Code::IO && error.msg.contains(why), "{error}");
-        }
-        assert!(read(Path::new("/dev/null")).unwrap().is_empty());
-        std::fs::create_dir(path("run")).unwrap();
-        std::fs::write(path("run/stub"), "nameserver 10.0.0.1\n").unwrap();
-        std::os::unix::fs::symlink("run/stub", path("link")).unwrap();
-        assert_eq!(read(&path("link")).unwrap().nameservers, ["10.0.0.1"]);
-    }
-
-    #[test]
     fn lists_accumulate_and_comments_are_skipped() {
         let dns = parse(
             "# head\n ; head\nnameserver 10.0.0.1 trailing\nnameserver\nnameserver fd00::1\n\

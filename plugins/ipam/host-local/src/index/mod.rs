@@ -143,12 +143,6 @@ impl Index {
         self.table.is_dirty()
     }
 
-    /// How many pages of it are in memory.
-    #[cfg(test)]
-    pub(crate) fn pages_touched(&self) -> usize {
-        self.table.pages_touched()
-    }
-
     /// Writes what changed, and seals the folder. This comes last, after every change to the folder's entries.
     ///
     /// The header goes first, so that a process that is killed here leaves none.

@@ -51,12 +51,6 @@ impl Table {
         !self.dirty.is_empty()
     }
 
-    /// How many pages are in memory: the cost of an operation.
-    #[cfg(test)]
-    pub(super) fn pages_touched(&self) -> usize {
-        self.pages.len()
-    }
-
     fn page(&mut self, number: u64) -> Result<&mut Page, Damaged> {
         if !self.pages.contains_key(&number) {
             let mut bytes = [0; PAGE_BYTES];

@@ -68,21 +68,6 @@ fn what_is_saved_is_opened() {
 }
 
 #[test]
-fn an_operation_touches_a_few_pages_whatever_the_size() {
-    let folder = Folder::new();
-    for count in [100, 60_000] {
-        folder.save(&mut filled(count));
-        let mut index = folder.open().unwrap();
-        index.owned_by(owner(3)).unwrap();
-        index.owned_by(owner(count)).unwrap();
-        let free = index.next_free(Span { first: v4(1), last: v4(u32::MAX) }).unwrap().unwrap();
-        index.insert(free, Some(owner(count)), true).unwrap();
-        index.remove(v4(3), owner(3)).unwrap();
-        assert!(index.pages_touched() <= 24, "{} pages at {count}", index.pages_touched());
-    }
-}
-
-#[test]
 fn without_a_whole_seal_it_is_not_trusted() {
     let folder = Folder::new();
     assert!(folder.open().is_none(), "there is none");

@@ -200,18 +200,6 @@ pub(super) fn remove_left(folder: &Path) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_says_nothing_is_debris_and_all_else_holds() {
-        for debris in ["", "\0", "\0\0\0"] {
-            assert_eq!(Content::parse(debris.as_bytes()), Content::Debris, "{debris:?}");
-        }
-        let long = format!("{}\r\neth0", "c".repeat(100_000));
-        for held in ["c1", " c1\r\neth0\n", "default_pod:abc", "reserved for the printer", " \n", "\0x", &long] {
-            assert_eq!(Content::parse(held.as_bytes()).holder(), Some(held.trim()));
-        }
-        assert!(Content::parse(&[0xff, 0xfe]).holder().is_some());
-    }
-
     /// An operator's text has a line's end, or more words than one.
     #[test]
     fn only_what_an_add_writes_is_an_attachment() {

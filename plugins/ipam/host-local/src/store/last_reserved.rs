@@ -68,9 +68,6 @@ fn is_link(error: &io::Error) -> bool {
 }
 
 /// Whether [`write`] would need a new file, or a block for an empty one.
-///
-/// # Errors
-/// The file that is there cannot be written.
 pub(super) fn needs_room(folder: &Path, set: usize) -> io::Result<bool> {
     match open(folder, set, OFlag::empty()) {
         Ok((_, length)) => Ok(length == 0),
@@ -88,30 +85,4 @@ fn open(folder: &Path, set: usize, how: OFlag) -> io::Result<(File, u64)> {
 
 pub(super) fn no_file() -> io::Error {
     io::Error::other("it is no regular file")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shorter_address_replaces_a_longer_one() {
-        let folder = tempfile::tempdir().unwrap();
-        for text in ["10.0.0.1", "192.168.100.100", "fd00::1", "10.0.0.9"] {
-            let address = Address::from_file_name(text).unwrap();
-            write(folder.path(), 3, address).unwrap();
-            assert_eq!(std::fs::read_to_string(folder.path().join("last_reserved_ip.3")).unwrap(), text);
-            assert_eq!(read(folder.path(), 3), Some(address));
-        }
-    }
-
-    #[test]
-    fn garbage_is_no_address() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(folder.path(), 0), None);
-        for text in ["", "10.0.0", "x", "10.0.0.1\n"] {
-            std::fs::write(folder.path().join("last_reserved_ip.0"), text).unwrap();
-            assert_eq!(read(folder.path(), 0), None, "{text:?}");
-        }
-    }
 }

@@ -74,30 +74,18 @@ pub(crate) enum Reserved {
 /// A network's reservations: the store, or a snapshot of it.
 pub(crate) trait Reservations {
     /// The first free address of `span`.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError>;
 
-    /// Reserves `address` for `owner`, if it is free.
-    ///
-    /// # Errors
-    /// The folder cannot be written to; then nothing is left in it.
+    /// Reserves `address` for `owner`, if it is free. After an error nothing is left in the folder.
     fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError>;
 
     /// Deletes the reservation of `address`, which has been read and found to have `content`.
-    ///
-    /// # Errors
-    /// The file cannot be deleted.
     fn release(&mut self, address: Address, content: &str) -> Result<(), OpError>;
 
     /// Where the search in range set `set` continues.
     fn last_reserved(&self, set: usize) -> Option<Address>;
 
     /// Records where the search in range set `set` continues.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError>;
 
     /// Deletes the reservations of earlier boots except those of `keep`, once a boot. Returns how many.
@@ -132,9 +120,6 @@ impl Store {
     }
 
     /// Locks the folder, `None` if there is none, or it is empty and no lock can be made, as on a full disk.
-    ///
-    /// # Errors
-    /// As [`Store::create`].
     pub(crate) async fn find(place: &StoreLocation) -> Result<Option<Self>, OpError> {
         let is_empty = || fs::read_dir(&place.folder).is_ok_and(|mut entries| entries.next().is_none());
         match open(&place.folder) {
@@ -180,9 +165,6 @@ impl Store {
     ///
     /// An operator who deletes reservations by hand does so without the lock, and reading takes a while; so the folder
     /// is sealed for the reading too, and if that seal is broken at the end, the index is not kept for the next call.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     pub(crate) fn scan(&mut self) -> Result<Vec<(Address, Content)>, OpError> {
         tracing::debug!(folder = %self.folder.display(), "reading the folder: the index is missing, old or damaged");
         let mut made = self.made.clone();
@@ -249,9 +231,6 @@ impl Store {
 
     /// The addresses that `owner` holds: those recorded with its interface, and those recorded in the older form with
     /// only the container.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     pub(crate) fn owned_by(&mut self, owner: &Attachment) -> Result<Vec<Address>, OpError> {
         let mut held = self.holding(&content_of(owner))?;
         held.extend(self.holding(old_content_of(owner))?);
@@ -259,9 +238,6 @@ impl Store {
     }
 
     /// As [`Store::owned_by`], but only the folder itself can show that there are none.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     pub(crate) fn owned_by_for_certain(&mut self, owner: &Attachment) -> Result<Vec<Address>, OpError> {
         let held = self.owned_by(owner)?;
         if !held.is_empty() || self.scanned {
@@ -289,9 +265,6 @@ impl Store {
     }
 
     /// Makes the file of `address` with this content, if it is free. `owner` is who can find it by its content.
-    ///
-    /// # Errors
-    /// As [`Store::reserve`].
     pub(crate) fn occupy(
         &mut self,
         address: Address,
@@ -345,9 +318,6 @@ impl Store {
     /// Such a reservation is a file that was last written before the last boot, and that the index does not have as made
     /// since. The second condition protects against a clock that was behind when a container was started and was
     /// corrected later; see README.md.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     pub(crate) fn list_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<Vec<(Address, String)>, OpError> {
         if self.index.reclaimed || self.boot.is_none() {
             return Ok(Vec::new());
@@ -375,12 +345,6 @@ impl Store {
     /// The plugin's private files about the store.
     pub(crate) fn private_files(&self) -> &PrivateFiles {
         &self.private_files
-    }
-
-    /// The part of the index that was read.
-    #[cfg(test)]
-    pub(crate) fn cost(&self) -> Cost {
-        Cost { scanned: self.scanned, pages: self.index.pages_touched() }
     }
 
     /// Writes the index and seals the folder. An error does not fail the operation: the next one reads the folder.
@@ -447,14 +411,6 @@ impl Reservations for Store {
     fn folder(&self) -> &Path {
         &self.folder
     }
-}
-
-/// What an operation read, besides its reservations.
-#[cfg(test)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cost {
-    pub(crate) scanned: bool,
-    pub(crate) pages: usize,
 }
 
 #[cfg(test)]

@@ -28,9 +28,6 @@ pub(crate) struct PrivateFiles {
 
 impl PrivateFiles {
     /// The private files about the store `dir`, in `folder`.
-    ///
-    /// # Errors
-    /// The store cannot be examined.
     pub(crate) fn about(dir: &File, folder: &Path) -> io::Result<Self> {
         let stat = dir.metadata()?;
         let store = format!("{:x}-{:x}", stat.dev(), stat.ino());

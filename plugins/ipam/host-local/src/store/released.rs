@@ -87,9 +87,6 @@ fn parse(private_files: &PrivateFiles, cool_down: Duration) -> (Vec<(Released, D
 }
 
 /// Records that `owner` released `addresses` just now.
-///
-/// # Errors
-/// The file cannot be written.
 pub(crate) fn note(private_files: &PrivateFiles, addresses: &[Address], owner: &Attachment) -> io::Result<()> {
     let released = |address: &Address| Released { at: SystemTime::now(), address: *address, owner: owner_text(owner) };
     let lines: String = addresses.iter().map(|address| released(address).line()).collect();
