@@ -31,10 +31,7 @@ pub(crate) struct Wanted {
 }
 
 impl Folder {
-    #[expect(
-        deprecated,
-        reason = "its successor has to be called with unsafe; an OwnedFd keeps its one descriptor open"
-    )]
+    #[expect(deprecated, reason = "its successor is unsafe; an OwnedFd keeps its one descriptor open")]
     pub(crate) fn open(dir: PathBuf, read_again: Duration) -> Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
         let inotify =
@@ -67,7 +64,9 @@ impl Folder {
         };
         // A name that is no text has none of our endings.
         let mut names: Vec<_> = names.into_iter().filter_map(|name| name.into_string().ok()).collect();
-        names.retain(|name| is_manifest(name));
+        // Files of editors and of Kubernetes (`.web.yaml.swp`, `..data`, `web.yaml~`) are no manifests.
+        let has_ending = |name: &String| [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending));
+        names.retain(|name| !name.starts_with('.') && has_ending(name));
         names.sort();
         for name in names {
             match fs::read_to_string(self.dir.join(&name)) {
@@ -90,11 +89,6 @@ impl Folder {
         ready.clear_ready();
         Ok(())
     }
-}
-
-/// Files of editors and of Kubernetes (`.web.yaml.swp`, `..data`, `web.yaml~`) are no manifests.
-fn is_manifest(name: &str) -> bool {
-    !name.starts_with('.') && [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending))
 }
 
 impl Wanted {

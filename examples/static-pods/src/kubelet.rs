@@ -8,6 +8,7 @@ use crate::ports::Ports;
 use crate::{Options, say};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
+use std::mem;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -66,11 +67,7 @@ impl Kubelet {
 
     fn want(&mut self, key: Key, want: Want) {
         if let Some(worker) = self.workers.get(&key) {
-            worker.send_if_modified(|before| {
-                let is_new = *before != want;
-                *before = want;
-                is_new
-            });
+            worker.send_if_modified(|before| mem::replace(before, want.clone()) != want);
             return;
         }
         let (sender, receiver) = watch::channel(want);
@@ -104,17 +101,12 @@ async fn watch_network(node: Arc<Node>, readiness: watch::Sender<Option<Result<S
     }
     loop {
         let now = node.network.readiness().await;
-        readiness.send_if_modified(|before| {
-            if before.as_ref() == Some(&now) {
-                return false;
-            }
-            match &now {
-                Ok(names) => say(&format!("network ready: {names}")),
-                Err(reason) => say(&format!("network not ready: {reason}")),
-            }
-            *before = Some(now);
-            true
-        });
+        let is_new = readiness.send_if_modified(|before| before.replace(now.clone()).as_ref() != Some(&now));
+        match now {
+            _ if !is_new => {}
+            Ok(names) => say(&format!("network ready: {names}")),
+            Err(reason) => say(&format!("network not ready: {reason}")),
+        }
         node.network.changed().await;
     }
 }

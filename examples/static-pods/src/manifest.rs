@@ -68,9 +68,8 @@ struct Port {
     container_port: u16,
     #[serde(default)]
     host_port: u16,
-    #[serde(default, rename = "hostIP")]
+    #[serde(rename = "hostIP")]
     host_ip: Option<IpAddr>,
-    #[serde(default)]
     protocol: Option<String>,
 }
 
@@ -81,16 +80,12 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Manifest>> {
         serde_saphyr::from_multiple(text).map_err(|error| anyhow::anyhow!("{}", error.without_snippet()))?;
     ensure!(!manifests.is_empty(), "the file has no Pod");
     for Manifest { api_version, kind, metadata, .. } in &manifests {
-        ensure!(
-            (api_version.as_str(), kind.as_str()) == ("v1", "Pod"),
-            "kind: {kind:?} of apiVersion {api_version:?} is no Pod of v1"
-        );
+        let is_pod = (api_version.as_str(), kind.as_str()) == ("v1", "Pod");
+        ensure!(is_pod, "kind: {kind:?} of apiVersion {api_version:?} is no Pod of v1");
         for name in [&metadata.name].into_iter().chain(&metadata.namespace) {
             let is_right = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-            ensure!(
-                !name.is_empty() && name.chars().all(is_right),
-                "metadata: {name:?} is no name: use a-z, 0-9, -, ."
-            );
+            let is_name = !name.is_empty() && name.chars().all(is_right);
+            ensure!(is_name, "metadata: {name:?} is no name: use a-z, 0-9, -, .");
         }
     }
     Ok(manifests)
@@ -155,27 +150,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn yaml_of_several_documents_and_json_are_read() {
-        let text = "# first\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n\
-                    {\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"b\", \"namespace\": \"c\"}}";
-        let keys: Vec<_> = parse(text).unwrap().iter().map(|manifest| manifest.key().to_string()).collect();
-        assert_eq!(keys, ["default/a", "c/b"]);
-    }
-
-    #[test]
     fn an_error_names_the_value() {
         for (text, named) in [
             ("", "the file has no Pod"),
-            (
-                "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}",
-                "\"Deployment\" of apiVersion \"apps/v1\"",
-            ),
+            ("{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}", "\"Deployment\" of apiVersion \"apps"),
             ("{apiVersion: v1, kind: Pod, metadata: {name: a/b}}", "\"a/b\" is no name"),
             ("{apiVersion: v1, kind: Pod}", "metadata"),
-            (
-                "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{ports: [{containerPort: 70000}]}]}}",
-                "line 1",
-            ),
+            ("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {hostNetwork: perhaps}}", "line 1"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");

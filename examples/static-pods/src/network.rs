@@ -7,6 +7,7 @@ use crate::Options;
 use crate::manifest::{Key, Manifest};
 use crate::sandbox;
 use anyhow::{Context, Result, anyhow};
+use netops::Netns;
 use netops::lock::Lock;
 use pods::libcni::Cancellation;
 use pods::pod::{Pod, PodId};
@@ -67,7 +68,7 @@ impl Network {
             let up = self.pods.status(&id).await.ok();
             // A set-up that was interrupted has no result, and a restart of the machine leaves no namespace.
             let is_whole = |status: &Status| status.networks.iter().all(|network| network.result.is_some());
-            let up = up.filter(|status| is_whole(status) && sandbox::exists(&self.netns(&id)));
+            let up = up.filter(|status| is_whole(status) && Netns::open(self.netns(&id)).is_ok());
             let key = Key { namespace: id.namespace.clone(), name: id.name.clone() };
             sandboxes.entry(key).or_default().push(Sandbox { id, up });
         }
@@ -89,6 +90,7 @@ impl Network {
         pod.networks = manifest.networks()?;
         pod.port_mappings = manifest.ports();
         let status = self.pods.cancelled_by(call_off).set_up(&pod).await;
+        let lines = |errors: &[pods::Error]| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         // Only the networks' errors: the pod's name precedes them in each line.
         status.map_err(|error| match &error.left[..] {
             [] => anyhow!("{}", lines(&error.errors)),
@@ -128,7 +130,9 @@ impl Network {
     /// Removes what belongs to no sandbox that is known. Pods of other runtimes on the same networks stay.
     pub(crate) async fn collect(&self) -> Result<()> {
         let live: Vec<_> = self.pods.known()?.into_iter().map(|id| id.sandbox).collect();
-        for (network, found) in self.pods.gc(&live).with_inventory(node_inventory()).await?.kept {
+        #[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
+        let inventory = on_node::Node { search_path: std::env::var("PATH").unwrap_or_default() };
+        for (network, found) in self.pods.gc(&live).with_inventory(inventory).await?.kept {
             let (objects, life) = (found.objects.join(", "), found.life);
             eprintln!("static-pods: network {network}: kept what another runtime may have made: {objects}: {life}");
         }
@@ -139,13 +143,4 @@ impl Network {
     pub(crate) fn netns(&self, id: &PodId) -> PathBuf {
         self.namespaces.join(id.sandbox.as_str())
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
-fn node_inventory() -> on_node::Node {
-    on_node::Node { search_path: std::env::var("PATH").unwrap_or_default() }
-}
-
-fn lines(errors: &[pods::Error]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

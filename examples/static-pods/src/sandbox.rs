@@ -31,8 +31,3 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
         Err(errno) => Err(errno).with_context(|| format!("cannot unmount {}", path.display())),
     }
 }
-
-/// Whether a network namespace is at the path.
-pub(crate) fn exists(path: &Path) -> bool {
-    Netns::open(path).is_ok()
-}

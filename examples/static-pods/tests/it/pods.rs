@@ -56,11 +56,13 @@ fn pods_wait_for_a_network_and_those_in_the_nodes_network_do_not() {
     let test_node = TestNode::new();
     std::fs::remove_dir_all("/etc/cni/net.d").unwrap();
     test_node.write_pod("one", "");
-    test_node.write_pod("agent", "hostNetwork: true");
+    let agent = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent", "namespace": "kube-system"},
+        "spec": {"hostNetwork": true}}"#;
+    test_node.write_manifest("agent.json", agent);
     let mut program = test_node.start();
     program.wait_for_all([
         "network not ready: ",
-        "pod default/agent: Running",
+        "pod kube-system/agent: Running",
         "pod default/one: Waiting: network not ready: ",
     ]);
     test_node.write_network("10-pods.conflist", PODS);

@@ -71,22 +71,19 @@ impl TestNode {
         self.write_network(&format!("50-{name}.conflist"), &list);
     }
 
-    /// The numbers of all objects that a pod has: ports of the bridge, veths, addresses, cache entries, namespaces.
-    pub(crate) fn traces(&self) -> [usize; 5] {
+    /// Checks that there is exactly what so many pods on the default network have: ports of the bridge, veths, addresses, cache
+    /// entries, namespaces.
+    #[track_caller]
+    pub(crate) fn assert_pods(&self, pods: usize) {
         let links = self.node.host().links();
-        [
+        let found = [
             links.iter().filter(|link| link.master.as_deref() == Some("cni0")).count(),
             links.iter().filter(|link| link.kind == "veth").count(),
             names("/var/lib/cni/networks/pods").iter().filter(|name| name.starts_with("10.")).count(),
             names("/var/lib/cni/cache/results").iter().filter(|name| name.starts_with("pods-")).count(),
             names("/run/static-pods/netns").len(),
-        ]
-    }
-
-    /// Checks that there is exactly what so many pods on the default network have.
-    #[track_caller]
-    pub(crate) fn assert_pods(&self, pods: usize) {
-        assert_eq!(self.traces(), [pods; 5]);
+        ];
+        assert_eq!(found, [pods; 5]);
     }
 }
 
