@@ -166,8 +166,7 @@ impl OpError {
     }
 
     /// Whether a list could not be read whole because its objects kept changing.
-    #[must_use]
-    pub fn is_of_changing_list(&self) -> bool {
+    pub(crate) fn is_of_changing_list(&self) -> bool {
         matches!(self.cause, Cause::Changing(_))
     }
 

@@ -20,6 +20,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid, getpid};
+use processes::Stat;
 
 use crate::boot::uptime;
 use crate::file;
@@ -70,7 +71,7 @@ impl Turn {
         let lock = Lock::take_opened(file, &path, RECORD_DEADLINE).ok()?;
         let mut text = [0; Helpers::TEXT_BYTES_MAX];
         let bytes = lock.file().read_at(&mut text, 0).ok()?;
-        let mut record = Helpers::parse(text.get(..bytes)?, Stat::read(INIT)?.started);
+        let mut record = Helpers::parse(text.get(..bytes)?, Stat::of(INIT).ok()??.start_ticks);
         record.has_room().then_some(Self { lock, record, bytes })
     }
 
@@ -80,15 +81,12 @@ impl Turn {
     }
 
     /// Starts a helper and records it.
-    ///
-    /// # Errors
-    /// As `start`.
     pub(crate) fn start<T>(self, start: impl FnOnce() -> Result<(Pid, T), Errno>) -> Result<T, Errno> {
         let before = uptime();
         let (pid, started) = start()?;
         let tick = before.ok().zip(uptime().ok()).and_then(|(before, after)| one_tick(before, after));
         // Without a start time, any process with the same pid counts as the helper.
-        let tick = tick.or_else(|| Stat::read(pid).map(|stat| stat.started)).unwrap_or(UNKNOWN);
+        let tick = tick.or_else(|| Some(Stat::of(pid).ok()??.start_ticks)).unwrap_or(UNKNOWN);
         self.note(pid, tick);
         Ok(started)
     }
@@ -247,35 +245,17 @@ impl Helper {
         if kill(self.pid, None) == Err(Errno::ESRCH) {
             return State::Gone;
         }
-        match Stat::read(self.pid) {
+        match Stat::of(self.pid) {
             // Another process has the same pid.
-            Some(stat) if self.started != UNKNOWN && stat.started != self.started => State::Gone,
-            Some(stat) if stat.is_zombie => State::Zombie,
-            Some(_) | None => State::Exists,
+            Ok(Some(stat)) if self.started != UNKNOWN && stat.start_ticks != self.started => State::Gone,
+            Ok(Some(stat)) if stat.has_ended() => State::Zombie,
+            Ok(_) | Err(_) => State::Exists,
         }
     }
 
     fn is_late(self) -> bool {
         let started = Duration::from_secs(self.started / TICKS_PER_SECOND);
         uptime().is_ok_and(|now| now.saturating_sub(started) > LATE)
-    }
-}
-
-/// The fields of a process's `stat` that are used here (proc_pid_stat(5)).
-struct Stat {
-    is_zombie: bool,
-    /// In clock ticks since the boot.
-    started: u64,
-}
-
-impl Stat {
-    /// `None`: there is no such process.
-    fn read(pid: Pid) -> Option<Self> {
-        let stat = file::read_small(format!("/proc/{pid}/stat")).ok()?;
-        // Field 3 is the first after the name, which may contain anything.
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-        let state = fields.next()?;
-        Some(Self { is_zombie: state == "Z", started: fields.nth(18)?.parse().ok()? })
     }
 }
 
@@ -286,8 +266,11 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     fn helper(child: &Child) -> Helper {
-        let pid = Pid::from_raw(child.id().cast_signed());
-        Helper { pid, started: Stat::read(pid).unwrap().started }
+        helper_of(Pid::from_raw(child.id().cast_signed()))
+    }
+
+    fn helper_of(pid: Pid) -> Helper {
+        Helper { pid, started: Stat::of(pid).unwrap().unwrap().start_ticks }
     }
 
     /// A process that runs until it is killed.
@@ -323,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_helper_is_gone_when_its_pid_is_free_or_belongs_to_another_process() {
-        let me = Helper { pid: getpid(), started: Stat::read(getpid()).unwrap().started };
+        let me = helper_of(getpid());
         assert_eq!(me.state(), State::Exists);
         assert_eq!(Helper { started: me.started + 1, ..me }.state(), State::Gone);
         let child = zombie();

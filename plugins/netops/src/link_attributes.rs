@@ -268,17 +268,6 @@ mod tests {
         assert_eq!(sendable(&decoded), message);
     }
 
-    /// All that the kernel takes: 64 KiB, of which each byte becomes three.
-    #[test]
-    fn names_that_are_too_long_as_text_for_one_attribute_are_decoded() {
-        let name = [&[128, 0, 53, 0][..], &[0xff; 123], &[0]].concat();
-        let names = name.repeat(65_532 / name.len());
-        let decoded = decodable(&link(0, &[(52 | 1 << 15, &names)]), false).into_owned();
-        let read = whole(&decoded);
-        assert_eq!(read.alt_names.len(), names.len() / name.len());
-        assert!(read.alt_names.iter().all(|name| *name == "\u{efff}".repeat(123)));
-    }
-
     #[test]
     fn a_rule_on_a_link_whose_name_is_no_text_is_decoded() {
         let mut message = vec![0; RULE_HEADER_BYTES];

@@ -102,9 +102,6 @@ impl Lock {
     }
 
     /// Takes the lock on an open file, which errors call `path`. The caller has seen that no other user can lock it.
-    ///
-    /// # Errors
-    /// As [`Lock::take`].
     pub(crate) fn take_opened(file: File, path: &Path, deadline: Duration) -> Result<Self> {
         if !attempt(&file, path)? {
             wait(&file, path, deadline, fs2::FileExt::lock_exclusive, &|| attempt(&file, path))?;
@@ -262,27 +259,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_lock_waits_for_the_first() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("lock");
-        let first = Lock::take(&path, 0o600, Duration::from_secs(1)).unwrap();
-        let again = path.clone();
-        let (sender, receiver) = mpsc::channel();
-        let second = std::thread::spawn(move || {
-            sender.send("started").unwrap();
-            let lock = Lock::take(&again, 0o600, Duration::from_secs(20)).unwrap();
-            sender.send("taken").unwrap();
-            drop(lock);
-        });
-        assert_eq!(receiver.recv().unwrap(), "started");
-        assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
-        assert!(Lock::try_take(&path, 0o600).unwrap().is_none());
-        drop(first);
-        assert_eq!(receiver.recv().unwrap(), "taken");
-        second.join().unwrap();
-    }
-
-    #[test]
     fn locks_of_two_namespaces_do_not_wait_for_each_other() {
         let node = testns::Node::new();
         let [one, other] = [node.container(), node.container()].map(|pod| Netns::open(pod.namespace().path()).unwrap());
@@ -325,18 +301,5 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(read_unless_written(&link).is_err() && read_unless_written(Path::new("/dev/zero")).is_err());
-    }
-
-    #[test]
-    fn a_lock_file_loses_the_permissions_of_other_users() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("lock");
-        let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
-        std::fs::write(&path, "").unwrap();
-        for (before, after) in [(0o755, 0o750), (0o666, 0o660), (0o600, 0o600)] {
-            std::fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
-            drop(Lock::try_take(&path, 0o750).unwrap().unwrap());
-            assert_eq!(mode(), after);
-        }
     }
 }

@@ -34,9 +34,6 @@ pub(crate) struct Frames {
 
 impl Frames {
     /// Opens a socket in the link's namespace for frames of a protocol, an `ETH_P_*`, that a filter lets pass.
-    ///
-    /// # Errors
-    /// As [`LinkUdp::open`].
     pub(crate) fn open(netns: &Netns, link: &Link, protocol: u16, filter: &[SockFilter]) -> Result<Self> {
         let object = || format!("a packet socket on {}", link.name);
         let fd = netns.run(|| {

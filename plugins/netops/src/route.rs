@@ -292,14 +292,17 @@ fn dump(net: &Kernel, message: RouteMessage) -> Result<Vec<RouteMessage>> {
 /// # Errors
 /// `ENETUNREACH`: no route leads there.
 pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
-    let answers = net.call(lookup_request(to))?;
-    let route = answers.iter().find_map(|answer| match answer {
+    answered(net, lookup_request(to))
+}
+
+/// The route in the answer to a look-up.
+fn answered(net: &Kernel, request: Request) -> Result<Route> {
+    let object = request.object.clone();
+    let route = net.call(request)?.iter().find_map(|answer| match answer {
         RouteNetlinkMessage::NewRoute(message) => read(message).into_iter().next(),
         _ => None,
     });
-    route.ok_or_else(|| {
-        OpError::state("look up", format!("route to {to}"), "the kernel answered without one").at(net.place())
-    })
+    route.ok_or_else(|| OpError::state("look up", object, "the kernel answered without one").at(net.place()))
 }
 
 /// The route of packets that the host gets by a link from one address, and that it is to forward to another: rules of
@@ -319,14 +322,9 @@ pub fn lookup_forwarded(net: &Kernel, from: IpAddr, link: &Link, to: IpAddr) -> 
         RouteAttribute::Iif(link.index),
     ]);
     let object = format!("route from {from} by {} to {to}", link.name);
-    let request = Request::new("look up", object.clone(), RouteNetlinkMessage::GetRoute(message))
+    let request = Request::new("look up", object, RouteNetlinkMessage::GetRoute(message))
         .wire_name(format!("RTM_GETROUTE {from} iif={} {to}", link.name));
-    let answers = net.call(request)?;
-    let route = answers.iter().find_map(|answer| match answer {
-        RouteNetlinkMessage::NewRoute(message) => read(message).into_iter().next(),
-        _ => None,
-    });
-    route.ok_or_else(|| OpError::state("look up", object, "the kernel answered without one").at(net.place()))
+    answered(net, request)
 }
 
 /// Whether packets to this address are for the host itself, as the type `LOCAL` of iptables' addrtype.

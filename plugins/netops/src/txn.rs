@@ -227,17 +227,6 @@ mod tests {
     }
 
     #[test]
-    fn success_undoes_nothing() {
-        let book = Book::default();
-        let done = block_on(run(&book, std::future::pending(), async |txn| {
-            txn.push("a");
-            Ok::<_, ()>(7)
-        }));
-        assert_eq!(done, Ok(7));
-        assert!(book.0.borrow().is_empty());
-    }
-
-    #[test]
     fn after_an_error_all_undos_run_newest_first_even_if_some_fail_or_panic() {
         let book = Book::default();
         let failed = block_on(run(&book, std::future::pending(), async |txn| {

@@ -227,9 +227,6 @@ pub(crate) fn take_read_lease(file: &File) -> Result<(), Errno> {
 }
 
 /// Sets a property of the tun or tap that is attached to `file`.
-///
-/// # Errors
-/// As `ioctl(2)`.
 pub(crate) fn set_tun(file: &File, setting: TunSetting, value: u32) -> Result<(), Errno> {
     let number = nix::request_code_write!(b'T', setting as u8, size_of::<libc::c_int>());
     // SAFETY: these requests take the number itself and access no memory of the caller.
