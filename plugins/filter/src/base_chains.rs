@@ -14,9 +14,6 @@ pub(crate) fn find(nft: &mut Nft, chain: &Chain) -> Result<Option<ChainInfo>> {
 }
 
 /// Checks that packets reach a base chain as it was found, if it was.
-///
-/// # Errors
-/// As [`find`].
 pub(crate) fn expect(chain: &Chain, found: Option<&ChainInfo>) -> Result<()> {
     let (Some(ChainInfo { base, .. }), Some(wanted)) = (found, chain.base) else { return Ok(()) };
     let what = match base {

@@ -237,9 +237,6 @@ fn delete(nft: &mut Nft, places: &Places, is_to_go: impl Fn(&str) -> bool) -> Re
 }
 
 /// Compares the ruleset with the rules that [`add`] makes.
-///
-/// # Errors
-/// The rule that is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let owner = attachment.owner();
     let tables = tables_in_use(nft)?;
@@ -267,9 +264,6 @@ pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork
 }
 
 /// Returns whether this kernel supports masquerade.
-///
-/// # Errors
-/// The missing part.
 pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
     let tables = tables_in_use(nft)?;
     if base_chains::find(nft, &postrouting(&tables[0]))?.is_some() {
@@ -292,84 +286,11 @@ fn trial(tables: &[Table]) -> Transaction {
 
 #[cfg(test)]
 mod tests {
-    use expect_test::{Expect, expect};
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
 
     const POD: Names<'_> = Names { network: "office", container: "c1", ifname: "eth0" };
-
-    fn check(table: &Table, addresses: &[&str], seen: Seen, expect: &Expect) {
-        let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        expect.assert_eq(&Transaction::new(plan(table, POD, &addresses, seen)).to_string());
-    }
-
-    fn numbered(chain: &Chain, rules: Vec<Vec<Expr>>) -> Vec<Rule> {
-        (1..).zip(rules).map(|(handle, exprs)| Rule { handle: Some(handle), ..chain.rule(exprs) }).collect()
-    }
-
-    #[test]
-    fn plans() {
-        let inet = &BOTH[0];
-        let right = || numbered(&postrouting(inet), postrouting_rules(inet));
-        let fresh = Seen { postrouting: vec![], stale: vec![] };
-        check(
-            inet,
-            &["10.1.0.5/24", "fd00::5/61"],
-            fresh,
-            &expect![[r#"
-            create nft table inet cni_plugins_masquerade
-            create nft chain inet cni_plugins_masquerade masq_checks
-            create nft chain inet cni_plugins_masquerade postrouting
-            create nft rule inet cni_plugins_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 16 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x000000f0 ) ^ 0x00000000 ] [ cmp eq reg 1 0x000000e0 ] [ immediate reg 0 return ]
-            create nft rule inet cni_plugins_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x0000000a ] [ payload load 1b @ network header + 24 => reg 1 ] [ cmp eq reg 1 0x000000ff ] [ immediate reg 0 return ]
-            create nft rule inet cni_plugins_masquerade postrouting [ immediate reg 0 goto -> masq_checks ]
-            create nft rule inet cni_plugins_masquerade masq_checks [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ cmp eq reg 1 0x0500010a ] [ payload load 3b @ network header + 16 => reg 1 ] [ cmp neq reg 1 0x0000010a ] [ masq ] comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1"
-            create nft rule inet cni_plugins_masquerade masq_checks [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x0000000a ] [ payload load 16b @ network header + 8 => reg 1 ] [ cmp eq reg 1 0x000000fd 0x00000000 0x00000000 0x05000000 ] [ payload load 16b @ network header + 24 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0xffffffff 0xf8ffffff 0x00000000 0x00000000 ) ^ 0x00000000 0x00000000 0x00000000 0x00000000 ] [ cmp neq reg 1 0x000000fd 0x00000000 0x00000000 0x00000000 ] [ masq ] comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1"
-        "#]],
-        );
-        let usual = Seen { postrouting: right(), stale: vec![] };
-        check(
-            inet,
-            &["10.1.0.5/24"],
-            usual,
-            &expect![[r#"
-            create nft rule inet cni_plugins_masquerade masq_checks [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ cmp eq reg 1 0x0500010a ] [ payload load 3b @ network header + 16 => reg 1 ] [ cmp neq reg 1 0x0000010a ] [ masq ] comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1"
-        "#]],
-        );
-        let of = |address: &str| numbered(&checks(inet), vec![masquerade(inet, address.parse().unwrap())]);
-        check(
-            inet,
-            &["10.1.0.5/24"],
-            Seen { postrouting: right(), stale: of("10.1.0.9/24") },
-            &expect![[r#"
-            delete nft rule inet cni_plugins_masquerade masq_checks handle 1 [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ cmp eq reg 1 0x0900010a ] [ payload load 3b @ network header + 16 => reg 1 ] [ cmp neq reg 1 0x0000010a ] [ masq ]
-            create nft rule inet cni_plugins_masquerade masq_checks [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ cmp eq reg 1 0x0500010a ] [ payload load 3b @ network header + 16 => reg 1 ] [ cmp neq reg 1 0x0000010a ] [ masq ] comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1"
-        "#]],
-        );
-        check(inet, &["10.1.0.5/24"], Seen { postrouting: right(), stale: of("10.1.0.5/24") }, &expect![[""]]);
-        // A rule is gone, and an administrator has added two.
-        let mut tampered = right();
-        tampered.remove(1);
-        let own = |number| Rule { handle: Some(number), ..postrouting(inet).rule(vec![Expr::Counter]) };
-        tampered.insert(0, own(8));
-        tampered.push(own(9));
-        check(
-            inet,
-            &["10.1.0.5/24"],
-            Seen { postrouting: tampered, stale: of("10.1.0.5/24") },
-            &expect![[r#"
-            create nft table inet cni_plugins_masquerade
-            create nft chain inet cni_plugins_masquerade masq_checks
-            create nft chain inet cni_plugins_masquerade postrouting
-            delete nft rule inet cni_plugins_masquerade postrouting handle 1 [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 16 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x000000f0 ) ^ 0x00000000 ] [ cmp eq reg 1 0x000000e0 ] [ immediate reg 0 return ]
-            delete nft rule inet cni_plugins_masquerade postrouting handle 3 [ immediate reg 0 goto -> masq_checks ]
-            create nft rule inet cni_plugins_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 16 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x000000f0 ) ^ 0x00000000 ] [ cmp eq reg 1 0x000000e0 ] [ immediate reg 0 return ]
-            create nft rule inet cni_plugins_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x0000000a ] [ payload load 1b @ network header + 24 => reg 1 ] [ cmp eq reg 1 0x000000ff ] [ immediate reg 0 return ]
-            create nft rule inet cni_plugins_masquerade postrouting [ immediate reg 0 goto -> masq_checks ]
-        "#]],
-        );
-    }
 
     /// The result on a kernel before 5.2.
     #[test]
@@ -381,10 +302,10 @@ mod tests {
             let addresses = ["10.1.0.5/24".parse().unwrap(), "fd00::5/64".parse().unwrap()];
             add_to(&mut nft, &EACH, POD, &addresses).unwrap();
             assert_eq!(tables_in_use(&mut nft).unwrap(), &EACH);
-            super::check(&mut nft, POD, &addresses).unwrap();
+            check(&mut nft, POD, &addresses).unwrap();
             add(&mut nft, POD, &addresses[..1]).unwrap(); // Uses the tables that the other rules are in.
-            super::check(&mut nft, POD, &addresses[..1]).unwrap();
-            super::check(&mut nft, POD, &addresses).unwrap_err();
+            check(&mut nft, POD, &addresses[..1]).unwrap();
+            check(&mut nft, POD, &addresses).unwrap_err();
             assert_eq!(nft.list_rules(&checks(&EACH[0])).unwrap().len(), 1);
             assert_eq!(nft.list_rules(&postrouting(&EACH[1])).unwrap().len(), 2);
             let found = nft.find_chains(places().each_ref()).unwrap();

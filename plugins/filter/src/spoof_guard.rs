@@ -296,9 +296,6 @@ pub(crate) fn list_idle(nft: &mut Nft) -> Result<Vec<Idle>> {
 }
 
 /// Compares the ruleset with the rules that [`add`] makes.
-///
-/// # Errors
-/// The rule that is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
     base_chains::find(nft, &prerouting())?;
     base_chains::expect_awake(nft, &TABLE)?;
@@ -327,9 +324,6 @@ fn check_guard(nft: &mut Nft, guard: &Guard, host_veth: &str, mac: Mac) -> Resul
 }
 
 /// Returns whether this kernel supports the guard.
-///
-/// # Errors
-/// The missing part.
 pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
     if base_chains::find(nft, &prerouting())?.is_some() {
         return Ok(()); // The chain exists, so it has worked before.

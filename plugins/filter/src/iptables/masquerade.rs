@@ -417,9 +417,6 @@ fn network_comment<'a>(seen: &'a Seen, network: &str) -> Option<&'a str> {
 }
 
 /// Compares the rules with those that [`add`] makes. The reference's rules are accepted, in either variant of iptables.
-///
-/// # Errors
-/// The missing rule.
 pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let chain = attachment.iptables_chain();
     for family in FAMILIES {

@@ -59,9 +59,6 @@ pub enum NotNative {
 
 /// The rules that are read back after this one was written: one for each of its ports, because a rule compares with one
 /// value, and without conditions that always hold.
-///
-/// # Errors
-/// The part that only iptables supports.
 pub(crate) fn spelled(rule: &Rule, family: Family) -> Result<Vec<Rule>, NotNative> {
     refuse(rule, family)?;
     let mut plain = with_whole_prefixes(rule);
@@ -105,9 +102,6 @@ fn with_whole_prefixes(rule: &Rule) -> Rule {
 }
 
 /// The native rules of this chain. Comments are stored in nft(8)'s form.
-///
-/// # Errors
-/// The part that only iptables supports.
 pub(crate) fn encoded(new: &NewRule, table: &Table) -> Result<Vec<NftRule>, NotNative> {
     let NewRule { chain, rule: Rule { comment, .. }, note } = new;
     if let (Some(comment), Some(note)) = (comment, note)

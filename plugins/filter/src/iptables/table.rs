@@ -170,9 +170,6 @@ impl<'a> Table<'a> {
 
     /// The rules that do what this one does without sets and maps, as far as these are short and of a kind that can be
     /// spelled out; none if it looks into an empty set.
-    ///
-    /// # Errors
-    /// The refusal of the kernel.
     pub(crate) fn without_sets(&mut self, found: FoundRule) -> Result<Vec<FoundRule>> {
         let (World::Netlink(nft), Id::Handle(rule)) = (&mut self.world, &found.id) else { return Ok(vec![found]) };
         let (mut done, mut next) = (Vec::new(), vec![(rule.exprs.clone(), 0)]);
@@ -262,9 +259,6 @@ impl<'a> Table<'a> {
     }
 
     /// Whether a built-in chain drops the packets that no rule decides on. A chain that does not exist does not.
-    ///
-    /// # Errors
-    /// The refusal of the kernel.
     pub(crate) fn drops_by_policy(&mut self, chain: &str) -> Result<bool> {
         let place = self.nft_chain(chain);
         match &mut self.world {
@@ -337,9 +331,6 @@ impl<'a> Table<'a> {
     }
 
     /// Counts a chain's rules and the rules anywhere in the table that jump to it.
-    ///
-    /// # Errors
-    /// The refusal of the kernel.
     pub(crate) fn count_uses(&mut self, chain: &str) -> Result<usize> {
         let place = self.nft_chain(chain);
         match &mut self.world {

@@ -66,9 +66,6 @@ impl TableHome {
 ///
 /// Legacy, if the node's `iptables` is the legacy variant by name, or if the kernel has no iptables extensions for
 /// nf_tables. If the name does not show the variant, it is legacy if its output says so and legacy rules exist.
-///
-/// # Errors
-/// The refusal of the kernel or a program.
 pub(crate) fn for_new_rules(
     nft: &mut Nft,
     asked: &mut Asked,
@@ -101,9 +98,6 @@ pub(crate) fn for_new_rules(
 }
 
 /// [`by_program`] as a place.
-///
-/// # Errors
-/// The error of a program.
 pub(crate) fn place_of_programs(search_path: &str, family: Family, name: TableName) -> Result<Option<TableHome>> {
     Ok(by_program(search_path, family, name)?.map(|table| TableHome(Where::Program(table))))
 }
@@ -118,9 +112,6 @@ pub(crate) fn is_nft(search_path: &str, family: Family) -> bool {
 }
 
 /// The table as the node's programs see it, whichever variant they are; `None` if none are installed.
-///
-/// # Errors
-/// The error of a program.
 pub(crate) fn by_program(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
     let Some((save, restore)) = programs(search_path, family) else { return Ok(None) };
     let text = executable::save(&save, name.as_str())?;

@@ -34,9 +34,6 @@ impl Chains<'_> {
 /// Changes the tables of these families in nf_tables, as [`Table::change`] does one: all edits or none. `edits` gets each family's
 /// table and whether it has the own chain, and appends to no base chain but the one named. `false`: the kernel lacks
 /// extensions, and nothing was changed.
-///
-/// # Errors
-/// As [`Table::change`].
 pub(crate) fn change(
     nft: &mut Nft,
     families: &[Family],
