@@ -151,8 +151,7 @@ impl Client {
     }
 
     /// Asks for this address first.
-    #[must_use]
-    pub fn wanting(self, address: Ipv4Addr) -> Self {
+    pub(crate) fn wanting(self, address: Ipv4Addr) -> Self {
         Self { wanted: Some(address), ..self }
     }
 
@@ -199,7 +198,7 @@ impl Client {
 
     /// The refusal of the lease, whose address another station has. A new one is looked for after a pause.
     #[must_use]
-    pub fn decline(&mut self, now: Duration, random: u32) -> Option<(To, Vec<u8>)> {
+    pub(crate) fn decline(&mut self, now: Duration, random: u32) -> Option<(To, Vec<u8>)> {
         let (lease, _) = self.held.take()?;
         self.begin(State::Selecting, now, random);
         (self.wanted, self.wakes) = (None, now + DECLINE_PAUSE);

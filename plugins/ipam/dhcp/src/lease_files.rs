@@ -206,7 +206,7 @@ fn read(path: &Path) -> Result<LeaseRecord, String> {
 ///
 /// # Errors
 /// Code 106: the note cannot be made, so the lease would be renewed by the next daemon.
-pub fn note_release(folder: &Path, names: &Names) -> Result<bool, CniError> {
+pub(crate) fn note_release(folder: &Path, names: &Names) -> Result<bool, CniError> {
     let path = path(folder, names);
     match path.exists() {
         true => note(folder, &path, read(&path)).map(|()| true),
@@ -236,20 +236,14 @@ pub fn list_of(folder: &Path, network: &str) -> Result<Vec<LeaseRecord>, CniErro
 }
 
 /// The records of all attachments whose release is not noted yet. Changes nothing.
-///
-/// # Errors
-/// Code 106: the folder cannot be read.
-pub fn list_unreleased(folder: &Path) -> Result<Vec<LeaseRecord>, CniError> {
+pub(crate) fn list_unreleased(folder: &Path) -> Result<Vec<LeaseRecord>, CniError> {
     let (mut records, _damaged) = look(folder).map_err(|why| CniError::new(Code::STATE, why))?;
     records.retain(|record| !record.is_released);
     Ok(records)
 }
 
 /// Notes that the leases of a network's attachments that GC removes are to be released.
-///
-/// # Errors
-/// As [`note_release`], after all have been tried.
-pub fn note_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<(), CniError> {
+pub(crate) fn note_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<(), CniError> {
     let noted = list_stale(folder, network, sweep)?
         .into_iter()
         .map(|record| note(folder, &path(folder, &record.subject.names), Ok(record)));

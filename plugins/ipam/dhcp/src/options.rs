@@ -153,8 +153,7 @@ pub fn requested(request: &[Requested]) -> Result<Vec<u8>, CniError> {
 }
 
 /// The client identifier of an attachment, with its type byte 0 (RFC 2132, 9.14): servers know the lease by it.
-#[must_use]
-pub fn client_id(attachment: &Attachment) -> Vec<u8> {
+pub(crate) fn client_id(attachment: &Attachment) -> Vec<u8> {
     let text = format!("{}/{}/{}", attachment.container_id, attachment.network, attachment.ifname);
     let text = &text.as_bytes()[..text.len().min(CLIENT_ID_BYTES_MAX)];
     [&[0], text].concat()

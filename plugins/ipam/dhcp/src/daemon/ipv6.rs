@@ -57,9 +57,6 @@ pub(super) struct LinkOfLease<'a> {
 
 impl LinkOfLease<'_> {
     /// Opens the link of the lease.
-    ///
-    /// # Errors
-    /// As [`OpenLink::reopen`].
     pub(super) fn open(&self) -> Result<OpenLink, LinkError> {
         let path = self.shared.flags.on_host(&self.subject.sandbox.path);
         OpenLink::reopen(&path, self.subject, self.lease)

@@ -60,9 +60,6 @@ impl Listening {
     }
 
     /// The socket, on the event loop.
-    ///
-    /// # Errors
-    /// As the kernel refuses.
     pub(super) fn listener(&self) -> Result<tokio::net::UnixListener, String> {
         let listener = || {
             let socket = self.socket.try_clone()?;

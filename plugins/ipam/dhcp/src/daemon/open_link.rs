@@ -96,9 +96,6 @@ impl OpenLink {
     /// As [`OpenLink::open`], for a lease that is held: the link has to be the one that it was asked for. The kernel may have
     /// given the namespace's numbers, the link's name and its index to others meanwhile; so the link has to have its
     /// Ethernet address, or the address of the lease, where another plugin changed the former.
-    ///
-    /// # Errors
-    /// As [`OpenLink::open`].
     pub(super) fn reopen(path: &Path, subject: &Subject, lease: Option<&Lease>) -> Result<Self, LinkError> {
         let open_link = Self::open(path, &subject.sandbox, &subject.names.ifname)?;
         let has_mac = open_link.link.mac.is_some_and(|mac| mac.0 == subject.mac);
@@ -113,17 +110,11 @@ impl OpenLink {
     }
 
     /// Opens a socket for answers of servers, and for messages from a link without address.
-    ///
-    /// # Errors
-    /// As [`LinkUdp::open`].
     pub(super) fn listen(&self) -> OpResult<LinkUdp> {
         LinkUdp::open(&self.netns, &self.link, CLIENT_PORT)
     }
 
     /// Lowers the link's MTU. It is not raised: the links that it is connected to may carry no more.
-    ///
-    /// # Errors
-    /// As the kernel refuses.
     pub(super) fn lower_mtu(&self, mtu_bytes: u16) -> OpResult<()> {
         let settings = Settings { mtu_bytes: Some(mtu_bytes.into()), ..Settings::default() };
         match u32::from(mtu_bytes) < self.link.mtu_bytes {
@@ -152,17 +143,11 @@ impl OpenLink {
     }
 
     /// Sets the link up or down.
-    ///
-    /// # Errors
-    /// As the kernel refuses.
     pub(super) fn set_up(&self, up: bool) -> OpResult<()> {
         self.kernel.run(link::set(&(&self.link).into(), &Settings { up: Some(up), ..Settings::default() }))
     }
 
     /// Takes an address from the link, and so the routes that depend on it. One that is gone already is no error.
-    ///
-    /// # Errors
-    /// As the kernel refuses.
     pub(super) fn remove_address(&self, address: IpNetwork) -> OpResult<()> {
         match self.kernel.run(addr::delete(&self.link, address)) {
             Err(error) if error.os_errno() != Some(Errno::EADDRNOTAVAIL) => Err(error),
@@ -171,9 +156,6 @@ impl OpenLink {
     }
 
     /// Gives the link address and routes of a lease, as the interface plugin does at ADD. What is there already stays.
-    ///
-    /// # Errors
-    /// As the kernel refuses.
     pub(super) fn configure(&self, lease: &Lease, priority: u32) -> OpResult<()> {
         self.set_up(true)?;
         let or_there = |added: OpResult<()>| match added {
@@ -269,9 +251,6 @@ impl OpenLink {
     }
 
     /// Waits until the link has an address, at most `within`.
-    ///
-    /// # Errors
-    /// The kernel's; [`Cause::Timeout`].
     pub(super) async fn await_address(&self, address: IpNetwork, within: Duration) -> OpResult<()> {
         let mut watch = Watch::in_netns(&self.netns)?;
         let object = format!("for address {address} on {}", self.link.name);
@@ -280,9 +259,6 @@ impl OpenLink {
     }
 
     /// Gives an IPv6 address its lifetimes, and adds it if it is not there.
-    ///
-    /// # Errors
-    /// As the kernel refuses.
     pub(super) fn keep(&self, address: IpNetwork, lifetimes: Lifetimes) -> OpResult<()> {
         self.kernel.run(addr::ensure_for(&self.link, address, lifetimes))
     }
@@ -293,9 +269,6 @@ fn failed(error: OpError) -> LinkError {
 }
 
 /// Sends from the node to a server, for a link that is gone.
-///
-/// # Errors
-/// The server cannot be reached.
 pub(super) fn send_from_node(server: Ipv4Addr, payload: &[u8]) -> std::io::Result<()> {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.send_to(payload, (server, SERVER_PORT)).map(drop)

@@ -46,9 +46,6 @@ impl LeaseTask {
 
 /// The station of the link that has an address. RFC 5227 takes seven seconds, for links that do not carry frames at once;
 /// this one has just carried the server's.
-///
-/// # Errors
-/// As [`Arp::open`], and what the kernel refuses later.
 async fn other_holder(on: &OpenLink, address: Ipv4Addr) -> OpResult<Option<Mac>> {
     let arp = Arp::open(&on.netns, &on.link, address)?;
     for _ in 0..PROBES {
