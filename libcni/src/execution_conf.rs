@@ -131,23 +131,4 @@ mod tests {
                 {"cniVersion":"","name":"n","type":"case","runtimeConfig":{"portMappings":[1]}}"#]],
         );
     }
-
-    #[test]
-    fn gc_gets_the_valid_attachments_under_both_keys_and_those_seen_under_ours() {
-        let id = Attachment::new("c", "e\"0").unwrap().id;
-        check(
-            r#"{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"a"}]}"#,
-            &Added { valid: Some(std::slice::from_ref(&id)), prev_result: Some("{}"), ..Added::default() },
-            &expect![[
-                r#"{"cniVersion":"1.1.0","name":"n","type":"a","prevResult":{},"cni.dev/valid-attachments":[{"containerID":"c","ifname":"e\"0"}],"cni.dev/attachments":[{"containerID":"c","ifname":"e\"0"}]}"#
-            ]],
-        );
-        check(
-            r#"{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"a","cni-plugins/seen":[]}]}"#,
-            &Added { valid: Some(&[]), seen: Some(&[id]), ..Added::default() },
-            &expect![[
-                r#"{"cniVersion":"1.1.0","name":"n","type":"a","cni.dev/valid-attachments":[],"cni.dev/attachments":[],"cni-plugins/seen":[{"containerID":"c","ifname":"e\"0"}]}"#
-            ]],
-        );
-    }
 }

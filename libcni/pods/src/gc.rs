@@ -150,9 +150,6 @@ impl Pods {
 
 /// Decides about the objects on the node, and logs what belongs to no valid attachment, may be in use, and is not in this
 /// cache.
-///
-/// # Errors
-/// The node's state cannot be read.
 async fn survey(
     node: Arc<Node>,
     conf: &NetworkConf,
