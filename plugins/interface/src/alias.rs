@@ -93,8 +93,7 @@ impl<'a> Mark<'a> {
     }
 
     /// Whether a part was too long to be written out.
-    #[must_use]
-    pub fn is_hashed(self) -> bool {
+    pub(crate) fn is_hashed(self) -> bool {
         self.network.starts_with('#') || self.rest.starts_with('#')
     }
 }

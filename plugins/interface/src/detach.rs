@@ -49,9 +49,6 @@ impl Detaching<'_> {
 }
 
 /// Removes the attachment, as much of it as there is.
-///
-/// # Errors
-/// The objects that could not be removed, together.
 pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result<(), CniError> {
     let DelRequest { attachment, netns: asked_netns, conf: net, raw } = request;
     let asked_netns = asked_netns.as_ref();
@@ -158,9 +155,6 @@ pub(crate) fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpA
 }
 
 /// Removes links, rules and addresses of all attachments to the network that are not valid.
-///
-/// # Errors
-/// The objects that could not be removed, together.
 pub(crate) async fn gc(plugin: &dyn DynRemoval, request: &GcRequest) -> Result<(), CniError> {
     let GcRequest { valid, conf: net, raw, .. } = request;
     let (sweep, filters) = (&request.sweep(), plugin.filters());

@@ -47,10 +47,7 @@ pub fn find_living(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>
 }
 
 /// Finds the attachment's host end by its alias, whatever its name. Reads all links.
-///
-/// # Errors
-/// As [`link::list`].
-pub fn find_among_all(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
+pub(crate) fn find_among_all(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
     Ok(link::list(net, None)?.into_iter().find(|link| is_of(attachment, link)))
 }
 

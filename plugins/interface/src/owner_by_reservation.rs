@@ -46,14 +46,16 @@ impl Reserved {
     /// network tells more than one in another network, which is read only without the former.
     #[must_use]
     pub fn holder(&self, attachment: &Attachment, address: IpAddr) -> Option<Holder> {
-        let file = |folder: &Path| Owner::read(&folder.join(address.to_string()));
+        let holder_in = |folder: &Path| {
+            let bytes = read_plain(&folder.join(address.to_string()), FILE_BYTES_MAX).ok()?;
+            holder_in(str::from_utf8(&bytes).ok()?, attachment)
+        };
         let own = self.data_dir.join(attachment.network.as_str());
-        if let Some(owner) = file(&own) {
-            return Some(owner.seen_by(attachment));
-        }
-        let folders = std::fs::read_dir(&self.data_dir).ok()?.flatten().map(|entry| entry.path());
-        let is_held = folders.filter(|folder| *folder != own).any(|folder| file(&folder).is_some());
-        is_held.then_some(Holder::OtherNetwork)
+        holder_in(&own).or_else(|| {
+            let folders = std::fs::read_dir(&self.data_dir).ok()?.flatten().map(|entry| entry.path());
+            let is_held = folders.filter(|folder| *folder != own).any(|folder| holder_in(&folder).is_some());
+            is_held.then_some(Holder::OtherNetwork)
+        })
     }
 
     /// The addresses of the container's other interfaces on this network. Reads the whole folder.
@@ -66,38 +68,21 @@ impl Reserved {
     }
 
     /// Whether the address is of another interface of the container on this network.
-    #[must_use]
-    pub fn is_of_other_interface(&self, attachment: &Attachment, address: IpAddr) -> bool {
+    pub(crate) fn is_of_other_interface(&self, attachment: &Attachment, address: IpAddr) -> bool {
         self.holder(attachment, address) == Some(Holder::OtherInterface)
     }
 }
 
-/// What a reservation's file says.
-#[derive(Debug)]
-struct Owner {
-    container: String,
-    /// `None` in files of the older form.
-    ifname: Option<String>,
-}
-
-impl Owner {
-    fn read(file: &Path) -> Option<Self> {
-        Self::parse(&String::from_utf8(read_plain(file, FILE_BYTES_MAX).ok()?).ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.lines().map(str::trim);
-        let container = lines.next().filter(|line| !line.is_empty())?.to_owned();
-        Some(Self { container, ifname: lines.next().filter(|line| !line.is_empty()).map(str::to_owned) })
-    }
-
-    fn seen_by(&self, attachment: &Attachment) -> Holder {
-        match &self.ifname {
-            _ if self.container != attachment.container_id.as_str() => Holder::OtherContainer,
-            Some(ifname) if ifname != attachment.ifname.as_str() => Holder::OtherInterface,
-            Some(_) | None => Holder::Own,
-        }
-    }
+/// Whose the address of a reservation's file is. Files of the older form name no interface.
+fn holder_in(text: &str, attachment: &Attachment) -> Option<Holder> {
+    let mut lines = text.lines().map(str::trim);
+    let container = lines.next().filter(|line| !line.is_empty())?;
+    let ifname = lines.next().filter(|line| !line.is_empty());
+    Some(match ifname {
+        _ if container != attachment.container_id.as_str() => Holder::OtherContainer,
+        Some(ifname) if ifname != attachment.ifname.as_str() => Holder::OtherInterface,
+        Some(_) | None => Holder::Own,
+    })
 }
 
 #[cfg(test)]
@@ -120,7 +105,7 @@ mod tests {
     #[test]
     fn a_file_names_the_container_and_since_some_versions_its_interface() {
         let attachment = Attachment::parse("net", "c1", "eth0").unwrap();
-        let seen = |text: &str| Owner::parse(text).map(|owner| owner.seen_by(&attachment));
+        let seen = |text: &str| holder_in(text, &attachment);
         for own in ["c1\r\neth0", "c1\neth0\n", "c1", "c1\r\n"] {
             assert_eq!(seen(own), Some(Holder::Own), "{own:?}");
         }

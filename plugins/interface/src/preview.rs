@@ -84,9 +84,6 @@ pub fn preview<P: InterfacePlugin>(
 }
 
 /// [`preview`] of a plugin that does not know the address plugins of this suite.
-///
-/// # Errors
-/// As [`preview`].
 pub(crate) fn alone<P: InterfacePlugin>(request: &AddRequest, keys: &P::Conf) -> Result<Preview, CniError> {
     let lease = || if request.conf.ipam.is_some() { Lease::Unknown } else { Lease::None };
     preview::<P>(request, keys, &mut || Ok(lease()))

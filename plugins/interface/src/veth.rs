@@ -213,8 +213,7 @@ fn find_in_container(host: &Kernel, evidence: Evidence<'_>) -> Result<Option<Lin
 }
 
 /// Whether the link has the Ethernet address of the container's interface in ADD's result.
-#[must_use]
-pub fn is_of_result(attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> bool {
+pub(crate) fn is_of_result(attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> bool {
     let mac = mac_of_result(attachment, prev);
     mac.is_some() && mac == link.mac
 }
