@@ -146,8 +146,7 @@ impl View {
     }
 
     /// Whether the node may give the address: of its runs, or, to a container with a claim, of that claim.
-    #[must_use]
-    pub fn may_give(&self, address: Address, claim: Option<&str>) -> bool {
+    pub(crate) fn may_give(&self, address: Address, claim: Option<&str>) -> bool {
         match claim {
             Some(claim) => self.claims.get(claim).is_some_and(|own| own.contains(&address.ip())),
             None => self.owns(address),

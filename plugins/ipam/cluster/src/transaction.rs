@@ -40,10 +40,7 @@ impl<'a> LockedStore<'a> {
     }
 
     /// Takes the lock if no other call holds it.
-    ///
-    /// # Errors
-    /// Codes of files.
-    pub fn try_lock(conf: &'a Conf) -> Result<Option<Self>, CniError> {
+    pub(crate) fn try_lock(conf: &'a Conf) -> Result<Option<Self>, CniError> {
         View::make_folder(conf.folder())?;
         let lock = Lock::try_take(&View::lock(conf.folder()), 0o600).map_err(|error| node_view::fault(&error))?;
         Ok(lock.map(|lock| Self { conf, store: store::open(conf), _lock: lock }))

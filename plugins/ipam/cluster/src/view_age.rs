@@ -13,10 +13,7 @@ const QUIET_MS: u64 = 10_000;
 
 impl View {
     /// Whether what was read is trusted now: in this boot, for a bounded time, and only by who has read it.
-    ///
-    /// # Errors
-    /// Code 106: the boot cannot be known, as without `/proc`.
-    pub fn is_trusted_now(&self) -> Result<bool, CniError> {
+    pub(crate) fn is_trusted_now(&self) -> Result<bool, CniError> {
         Ok(!self.is_copy
             && self.boot == boot()?
             && self.age()?.is_some_and(|age| age < Duration::from_secs(self.trust_seconds.into())))
@@ -32,26 +29,17 @@ impl View {
     }
 
     /// Whether the store may be asked for what can wait.
-    ///
-    /// # Errors
-    /// As [`now_ms`].
-    pub fn may_ask(&self) -> Result<bool, CniError> {
+    pub(crate) fn may_ask(&self) -> Result<bool, CniError> {
         Ok(!is_quiet(self.away_until_ms, now_ms()?))
     }
 
     /// Whether a run may be claimed ahead.
-    ///
-    /// # Errors
-    /// As [`now_ms`].
-    pub fn may_claim_ahead(&self) -> Result<bool, CniError> {
+    pub(crate) fn may_claim_ahead(&self) -> Result<bool, CniError> {
         Ok(!is_quiet(self.quiet_until_ms, now_ms()?))
     }
 
     /// Notes that the store was away, or had no run to claim ahead.
-    ///
-    /// # Errors
-    /// Code 106: the file cannot be written.
-    pub fn note_quiet(folder: &Path, is_away: bool) -> Result<(), CniError> {
+    pub(crate) fn note_quiet(folder: &Path, is_away: bool) -> Result<(), CniError> {
         let Some(mut view) = Self::read(folder)? else { return Ok(()) };
         let until = if is_away { &mut view.away_until_ms } else { &mut view.quiet_until_ms };
         *until = now_ms()? + QUIET_MS;
@@ -73,10 +61,7 @@ pub fn boot() -> Result<String, CniError> {
 }
 
 /// Milliseconds since the machine's start.
-///
-/// # Errors
-/// Code 106: the kernel has no such clock.
-pub fn now_ms() -> Result<u64, CniError> {
+pub(crate) fn now_ms() -> Result<u64, CniError> {
     let uptime = uptime().map_err(|error| fault(&error))?;
     Ok(u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX))
 }

@@ -50,9 +50,6 @@ pub(super) fn check(conf: &Conf, store: &AnyStore, asked: Option<Probe<'_>>) -> 
 }
 
 /// The faults of this node's side, a sentence each: its memory and its reservations, compared with the records.
-///
-/// # Errors
-/// Codes of files.
 fn examine(conf: &Conf, state: &State) -> Result<Vec<String>, CniError> {
     let (me, view) = identify(conf)?;
     let held = held(conf)?;
