@@ -5,13 +5,12 @@ mod page;
 
 use crate::args::Metrics;
 use crate::error_remedies::Remedy;
-use crate::log::read_back::{Counts, LogPosition};
+use crate::log::read_back::LogPosition;
 use crate::node_networks::look;
 use crate::output::say;
 use crate::settings::Settings;
 use crate::{RELEASE, doctor, log};
 use anyhow::{Context, bail};
-use call_log::Record;
 use libcni::Cancellation;
 use netops::error::{Cause, OpError};
 use page::{Calls, Page};
@@ -65,14 +64,12 @@ async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Re
 /// The counts of the log of calls, and the place up to which they go: a later page only reads on from it.
 struct Log {
     place: LogPosition,
-    counted: Counted,
+    counted: Calls,
 }
-
-struct Counted(Calls);
 
 impl Log {
     fn new() -> anyhow::Result<Self> {
-        Ok(Self { place: LogPosition::default(), counted: Counted(Calls::new()?) })
+        Ok(Self { place: LogPosition::default(), counted: Calls::new()? })
     }
 
     /// The log's calls. Without a log there are none; only one that is named has to be there.
@@ -83,22 +80,12 @@ impl Log {
             Err(_) => return Ok(None),
         };
         match self.place.read_on(&log, &mut self.counted).await.context("cannot count calls") {
-            Ok(()) => Ok(Some(&self.counted.0)),
+            Ok(()) => Ok(Some(&self.counted)),
             Err(error) if named.is_some() => Err(error),
             Err(error) => {
                 tracing::warn!("{error:#}");
                 Ok(None)
             }
         }
-    }
-}
-
-impl Counts for Counted {
-    fn begin(&mut self) {
-        self.0.clear();
-    }
-
-    fn add(&mut self, record: Record) {
-        self.0.add(&record);
     }
 }

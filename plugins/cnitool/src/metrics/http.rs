@@ -50,9 +50,6 @@ struct Client {
 }
 
 /// Answers requests for `/metrics` until it is cancelled. Prints the page's address first: port 0 stands for a free one.
-///
-/// # Errors
-/// The address cannot be listened on.
 pub(super) async fn run(
     address: SocketAddr,
     collect: impl AsyncFn() -> anyhow::Result<String>,

@@ -16,8 +16,6 @@ mod node_state;
 
 use std::time::Duration;
 
-use crate::doctor::Finding;
-use crate::node_networks::View;
 use libcni::cni_spec::text::acts;
 pub(crate) use prometheus::Error;
 use prometheus::{Encoder, Gauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder};
@@ -45,26 +43,7 @@ impl Page {
         Ok(page)
     }
 
-    /// Adds networks, their addresses and attachments.
-    ///
-    /// # Errors
-    /// As [`Page::new`].
-    pub(crate) fn add_view(&self, view: &View) -> Result<(), Error> {
-        node_state::add_view(self, view)
-    }
-
-    /// Adds the number of findings of each kind, zero where there are none.
-    ///
-    /// # Errors
-    /// As [`Page::new`].
-    pub(crate) fn add_findings(&self, findings: &[Finding]) -> Result<(), Error> {
-        node_state::add_findings(self, findings)
-    }
-
     /// Adds what was counted in the log of calls; `None`: there is no log, or it could not be read.
-    ///
-    /// # Errors
-    /// As [`Page::new`].
     pub(crate) fn add_calls(&self, calls: Option<&Calls>) -> Result<(), Error> {
         let up = self.gauge("cni_log_up", "Whether the log of calls could be read: 1 or 0.")?;
         up.set(if calls.is_some() { 1.0 } else { 0.0 });
@@ -72,9 +51,6 @@ impl Page {
     }
 
     /// Adds how long it took to collect the page.
-    ///
-    /// # Errors
-    /// As [`Page::new`].
     pub(crate) fn add_duration(&self, took: Duration) -> Result<(), Error> {
         let gauge = self.gauge("cni_scrape_duration_seconds", "How long it took to collect this page.")?;
         gauge.set(took.as_secs_f64());
@@ -83,9 +59,6 @@ impl Page {
 
     /// The page in Prometheus' text format, version 0.0.4; families are sorted by name. What would act on a terminal, in names
     /// from files, is escaped, with the backslash that the format demands.
-    ///
-    /// # Errors
-    /// As [`Page::new`].
     pub(crate) fn text(&self) -> Result<String, Error> {
         let mut bytes = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut bytes)?;

@@ -10,7 +10,7 @@ use crate::node_networks::{
     Attachment, Forward, HostLink, IsDefault, Limits, Maker, Names, Network, Origin, Protocol, Shared, View,
 };
 
-fn range(first: &str, last: &str, used: u128, total: u128) -> Usage {
+pub(crate) fn range(first: &str, last: &str, used: u128, total: u128) -> Usage {
     Usage { set: 0, first: first.parse().unwrap(), last: last.parse().unwrap(), total, used }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::log::read_back::Counts;
 use call_log::{By, Record};
 use prometheus::core::Collector;
 use prometheus::{Error, Gauge, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
@@ -29,9 +30,6 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// No calls.
-    ///
-    /// # Errors
-    /// A name or label is wrong, which the tests of this crate exclude.
     pub(crate) fn new() -> Result<Self, Error> {
         let labels = ["side", "plugin", "verb"];
         let calls =
@@ -48,8 +46,23 @@ impl Calls {
         })
     }
 
-    /// Forgets all calls, as those that follow are of another log.
-    pub(crate) fn clear(&mut self) {
+    #[expect(clippy::cast_precision_loss, reason = "a record has less than 2^53 microseconds")]
+    pub(crate) fn add_to(&self, registry: &Registry) -> Result<(), Error> {
+        let all: [Box<dyn Collector>; 3] =
+            [Box::new(self.calls.clone()), Box::new(self.errors.clone()), Box::new(self.durations.clone())];
+        all.into_iter().try_for_each(|collector| registry.register(collector))?;
+        if let Some(oldest_us) = self.oldest_us {
+            let help = "When the oldest call in the log began: counts start anew when a log is rotated.";
+            let oldest = Gauge::new("cni_log_oldest_record_timestamp_seconds", help)?;
+            oldest.set(oldest_us as f64 / 1e6);
+            registry.register(Box::new(oldest))?;
+        }
+        Ok(())
+    }
+}
+
+impl Counts for Calls {
+    fn begin(&mut self) {
         self.calls.reset();
         self.errors.reset();
         self.durations.reset();
@@ -58,9 +71,8 @@ impl Calls {
         self.oldest_us = None;
     }
 
-    /// Counts a call.
     #[expect(clippy::cast_precision_loss, reason = "a record has less than 2^53 microseconds")]
-    pub(crate) fn add(&mut self, record: &Record) {
+    fn add(&mut self, record: Record) {
         let side = match record.by {
             By::Plugin => "plugin",
             By::Runtime => "runtime",
@@ -75,20 +87,6 @@ impl Calls {
             self.errors.with_label_values(&[side, &plugin, verb, &code]).inc();
         }
         self.oldest_us = Some(self.oldest_us.unwrap_or(u64::MAX).min(record.begin_us));
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a record has less than 2^53 microseconds")]
-    pub(crate) fn add_to(&self, registry: &Registry) -> Result<(), Error> {
-        let all: [Box<dyn Collector>; 3] =
-            [Box::new(self.calls.clone()), Box::new(self.errors.clone()), Box::new(self.durations.clone())];
-        all.into_iter().try_for_each(|collector| registry.register(collector))?;
-        if let Some(oldest_us) = self.oldest_us {
-            let help = "When the oldest call in the log began: counts start anew when a log is rotated.";
-            let oldest = Gauge::new("cni_log_oldest_record_timestamp_seconds", help)?;
-            oldest.set(oldest_us as f64 / 1e6);
-            registry.register(Box::new(oldest))?;
-        }
-        Ok(())
     }
 }
 

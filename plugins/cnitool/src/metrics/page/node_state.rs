@@ -10,60 +10,66 @@ use super::Page;
 /// All states, so that each network has a series of each: a series that vanishes cannot trigger an alert.
 const STATES: [Life; 4] = [Life::Lives, Life::Young, Life::Unknown, Life::Gone];
 
-pub(crate) fn add_view(page: &Page, view: &View) -> Result<(), Error> {
-    let help = "Attachments, by whether their container lives (see cnitool show).";
-    let attachments = page.gauges("cni_attachments", help, &["network", "state"])?;
-    let help = "Addresses of host-local that an operator holds for no container.";
-    let held_by_hand = page.gauges("cni_addresses_held_by_hand", help, &["network"])?;
-    let help = "Reserved addresses that are in no run of this node: another node may give them.";
-    let in_no_run = page.gauges("cni_addresses_in_no_run", help, &["network"])?;
-    let runs = page.gauges("cni_cluster_runs", "Runs of addresses that this node has.", &["network"])?;
-    let help = "Nodes that share the network's addresses, when this node asked their store last: a silent one has asked \
-                nothing for longer than twice trustSeconds, and is idle, cut off or lost.";
-    let nodes = page.gauges("cni_cluster_nodes", help, &["network", "state"])?;
-    let ranges = Ranges::new(page)?;
-    for network in &view.networks {
-        for state in STATES {
-            let count = network.attachments.iter().filter(|attachment| attachment.life == state).count();
-            attachments
-                .with_label_values(&[network.name.as_str(), crate::node_networks::word(state)])
-                .set(gauge(count));
-        }
-        held_by_hand.with_label_values(&[&network.name]).set(gauge(network.by_hand.len()));
-        if let Some(cluster) = &network.cluster {
-            let limited = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-            in_no_run.with_label_values(&[&network.name]).set(i64::try_from(cluster.in_no_run).unwrap_or(i64::MAX));
-            runs.with_label_values(&[&network.name]).set(gauge(cluster.runs));
-            for (state, count) in [("silent", cluster.silent), ("heard", cluster.nodes.saturating_sub(cluster.silent))]
-            {
-                nodes.with_label_values(&[network.name.as_str(), state]).set(limited(count));
+impl Page {
+    /// Adds networks, their addresses and attachments.
+    pub(crate) fn add_view(&self, view: &View) -> Result<(), Error> {
+        let help = "Attachments, by whether their container lives (see cnitool show).";
+        let attachments = self.gauges("cni_attachments", help, &["network", "state"])?;
+        let help = "Addresses of host-local that an operator holds for no container.";
+        let held_by_hand = self.gauges("cni_addresses_held_by_hand", help, &["network"])?;
+        let help = "Reserved addresses that are in no run of this node: another node may give them.";
+        let in_no_run = self.gauges("cni_addresses_in_no_run", help, &["network"])?;
+        let runs = self.gauges("cni_cluster_runs", "Runs of addresses that this node has.", &["network"])?;
+        let help = "Nodes that share the network's addresses, when this node asked their store last: a silent one has asked \
+                    nothing for longer than twice trustSeconds, and is idle, cut off or lost.";
+        let nodes = self.gauges("cni_cluster_nodes", help, &["network", "state"])?;
+        let ranges = Ranges::new(self)?;
+        for network in &view.networks {
+            for state in STATES {
+                let count = network.attachments.iter().filter(|attachment| attachment.life == state).count();
+                attachments
+                    .with_label_values(&[network.name.as_str(), crate::node_networks::word(state)])
+                    .set(gauge(count));
+            }
+            held_by_hand.with_label_values(&[&network.name]).set(gauge(network.by_hand.len()));
+            if let Some(cluster) = &network.cluster {
+                let limited = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+                in_no_run.with_label_values(&[&network.name]).set(i64::try_from(cluster.in_no_run).unwrap_or(i64::MAX));
+                runs.with_label_values(&[&network.name]).set(gauge(cluster.runs));
+                for (state, count) in
+                    [("silent", cluster.silent), ("heard", cluster.nodes.saturating_sub(cluster.silent))]
+                {
+                    nodes.with_label_values(&[network.name.as_str(), state]).set(limited(count));
+                }
+            }
+            for range in &network.ranges {
+                ranges.add(&network.name, range);
             }
         }
-        for range in &network.ranges {
-            ranges.add(&network.name, range);
-        }
+        let unowned =
+            self.gauges("cni_unowned_objects", "Objects on the node that belong to no known network.", &[])?;
+        unowned.with_label_values::<&str>(&[]).set(gauge(view.unowned.len()));
+        let help = "Places that could not be looked at for this page.";
+        let unseen = self.gauges("cni_unseen_places", help, &[])?;
+        unseen.with_label_values::<&str>(&[]).set(gauge(view.unseen.len()));
+        Ok(())
     }
-    let unowned = page.gauges("cni_unowned_objects", "Objects on the node that belong to no known network.", &[])?;
-    unowned.with_label_values::<&str>(&[]).set(gauge(view.unowned.len()));
-    let help = "Places that could not be looked at for this page.";
-    let unseen = page.gauges("cni_unseen_places", help, &[])?;
-    unseen.with_label_values::<&str>(&[]).set(gauge(view.unseen.len()));
-    Ok(())
-}
 
-pub(crate) fn add_findings(page: &Page, findings: &[Finding]) -> Result<(), Error> {
-    let kinds = page.gauges("cni_doctor_findings", "Findings of cnitool doctor, by kind.", &["kind"])?;
-    for kind in Kind::ALL {
-        let count = findings.iter().filter(|finding| finding.kind == kind).count();
-        kinds.with_label_values(&[kind.as_str()]).set(gauge(count));
+    /// Adds the number of findings of each kind, zero where there are none.
+    pub(crate) fn add_findings(&self, findings: &[Finding]) -> Result<(), Error> {
+        let kinds = self.gauges("cni_doctor_findings", "Findings of cnitool doctor, by kind.", &["kind"])?;
+        for kind in Kind::ALL {
+            let count = findings.iter().filter(|finding| finding.kind == kind).count();
+            kinds.with_label_values(&[kind.as_str()]).set(gauge(count));
+        }
+        let help = "Findings of cnitool doctor, by level.";
+        let levels = self.gauges("cni_doctor_findings_by_level", help, &["level"])?;
+        for level in [Level::Error, Level::Warning, Level::Note] {
+            let count = findings.iter().filter(|finding| finding.level == level).count();
+            levels.with_label_values(&[level.as_str()]).set(gauge(count));
+        }
+        Ok(())
     }
-    let help = "Findings of cnitool doctor, by level.";
-    let levels = page.gauges("cni_doctor_findings_by_level", help, &["level"])?;
-    for level in [Level::Error, Level::Warning, Level::Note] {
-        let count = findings.iter().filter(|finding| finding.level == level).count();
-        levels.with_label_values(&[level.as_str()]).set(gauge(count));
-    }
-    Ok(())
 }
 
 /// Gauges of floating point: a range of IPv6 has more addresses than an integer of 64 bits.

@@ -1,78 +1,31 @@
 //! A page of a node that has something of everything.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::doctor::{Finding, Kind, Level};
-use crate::node_networks::{Attachment, Limits, Maker, Network, Origin, View};
+use crate::log::read_back::Counts;
+use crate::node_networks::sample_for_tests::{self, attachment, network, range};
+use crate::node_networks::{Attachment, Network, OfCluster, View};
 use call_log::{By, Record};
 use expect_test::expect;
-use host_local::inventory::Usage;
-use libcni::AttachmentId;
-use libcni::cni_spec::{ContainerId, IfName};
 use libcni::inventory::Life;
 
 use super::*;
 
-fn attachment(life: Life) -> Attachment {
-    Attachment {
-        id: AttachmentId { container_id: ContainerId::parse("c1").unwrap(), ifname: IfName::parse("eth0").unwrap() },
-        name: "c1".to_owned(),
-        pod: None,
-        netns: String::new(),
-        addresses: Vec::new(),
-        links: Vec::new(),
-        ports: Vec::new(),
-        limits: Limits::default(),
-        rules: Vec::new(),
-        others: Vec::new(),
-        since: None,
-        maker: Maker::Unknown,
-        life,
-        faults: Vec::new(),
-        is_complete: None,
-        conf: None,
-        result: libcni::cni_spec::AddResult::default(),
-        asked: Vec::new(),
-    }
-}
-
 fn view(name: &str) -> View {
+    let of = |life| Attachment { life, ..attachment("c1", "10.1.0.2") };
     let network = Network {
-        name: name.to_owned(),
-        origin: Origin::Cache,
-        is_default: crate::node_networks::IsDefault::No,
-        plugins: Vec::new(),
-        links: Vec::new(),
-        cluster: Some(crate::node_networks::OfCluster { in_no_run: 2, runs: 3, nodes: 5, silent: 1 }),
+        cluster: Some(OfCluster { in_no_run: 2, runs: 3, nodes: 5, silent: 1 }),
         ranges: vec![
-            Usage { set: 0, first: [10, 1, 0, 1].into(), last: [10, 1, 0, 254].into(), total: 253, used: 3 },
-            Usage {
-                set: 1,
-                first: [0xfd00, 0, 0, 0, 0, 0, 0, 1].into(),
-                last: [0xfd00; 8].into(),
-                total: 1 << 64,
-                used: 3,
-            },
+            range("10.1.0.1", "10.1.0.254", 3, 253),
+            range("fd00::1", "fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00", 3, 1 << 64),
         ],
         by_hand: vec![[10, 1, 0, 9].into()],
-        unreadable: Vec::new(),
-        attachments: vec![attachment(Life::Lives), attachment(Life::Lives), attachment(Life::Gone)],
-        is_read: true,
-        masquerades: false,
-        faults: Vec::new(),
-        nameless: Vec::new(),
+        attachments: [Life::Lives, Life::Lives, Life::Gone].map(of).into(),
+        ..network(name)
     };
-    View {
-        host: "node-1".to_owned(),
-        ways_out: Vec::new(),
-        names: crate::node_networks::Names::default(),
-        networks: vec![network],
-        unowned: vec!["veth1".to_owned()],
-        broken: Vec::new(),
-        unseen: Vec::new(),
-        at: SystemTime::UNIX_EPOCH,
-    }
+    View { unowned: vec!["veth1".to_owned()], ..sample_for_tests::view(vec![network]) }
 }
 
 fn record(verb: &str, error: Option<u32>) -> Record {
@@ -117,7 +70,9 @@ fn telling(text: &str) -> String {
 #[test]
 fn a_page_has_state_findings_and_calls() {
     let mut calls = Calls::new().unwrap();
-    [record("ADD", None), record("ADD", Some(11)), record("DEL", None)].iter().for_each(|record| calls.add(record));
+    [record("ADD", None), record("ADD", Some(11)), record("DEL", None)]
+        .into_iter()
+        .for_each(|record| calls.add(record));
     expect![[r##"
         # HELP cni_addresses_held_by_hand Addresses of host-local that an operator holds for no container.
         # TYPE cni_addresses_held_by_hand gauge
@@ -222,7 +177,7 @@ fn a_log_of_foreign_names_makes_few_series() {
     let mut calls = Calls::new().unwrap();
     for index in 0..1000 {
         let plugin = format!("p{index}");
-        calls.add(&Record { plugin, ..record(&format!("V{index}"), Some(index)) });
+        calls.add(Record { plugin, ..record(&format!("V{index}"), Some(index)) });
     }
     let text = page(&view("pods"), Some(&calls));
     let plugins: BTreeSet<&str> = text.split("plugin=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
