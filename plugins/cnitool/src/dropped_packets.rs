@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use crate::validate::Level;
+pub(crate) use crate::validate::Level;
 use cni_filter::nat::{self, Base};
 use cni_filter::packet_path::{self, Gate};
 use interface::alias;
@@ -43,7 +43,7 @@ use way_to_container::Carrier;
 
 /// The kind of a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// The container is gone.
     Gone,
     /// The ADD was not finished.
@@ -86,17 +86,16 @@ pub enum Cause {
 
 /// Why packets of an attachment are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
-    /// The kind.
-    pub cause: Cause,
+pub(crate) struct Reason {
+    pub(crate) cause: Cause,
     /// An error: packets are dropped. A warning: some may be. A note: it matters to some uses only.
-    pub level: Level,
+    pub(crate) level: Level,
     /// The reason, in a sentence about this attachment.
-    pub why: String,
+    pub(crate) why: String,
     /// The same in a sentence that fits all attachments with this reason.
-    pub what: String,
+    pub(crate) what: String,
     /// Commands that mend it, in their order, or a sentence. Attachments may share commands.
-    pub remedy: Vec<String>,
+    pub(crate) remedy: Vec<String>,
 }
 
 impl Reason {
@@ -119,24 +118,20 @@ impl Reason {
 
 /// A reason with the attachment that it is about.
 #[derive(Debug, Clone)]
-pub struct Found<'a> {
-    /// The attachment's network.
-    pub network: &'a Network,
-    /// The attachment.
-    pub attachment: &'a Attachment,
-    /// The reason.
-    pub reason: Reason,
+pub(crate) struct Found<'a> {
+    pub(crate) network: &'a Network,
+    pub(crate) attachment: &'a Attachment,
+    pub(crate) reason: Reason,
 }
 
 /// Why packets of living attachments are dropped.
 #[derive(Debug)]
-pub struct Reasons<'a> {
-    /// The reasons.
-    pub found: Vec<Found<'a>>,
+pub(crate) struct Reasons<'a> {
+    pub(crate) found: Vec<Found<'a>>,
     /// The objects that could not be looked at, with the error.
-    pub unseen: Vec<String>,
+    pub(crate) unseen: Vec<String>,
     /// Rules of the packet filter that may drop packets on conditions that are not examined.
-    pub unexamined: Vec<String>,
+    pub(crate) unexamined: Vec<String>,
 }
 
 /// The findings about one attachment.
@@ -156,17 +151,15 @@ pub(crate) struct Findings {
 
 /// A view of the node, with what the reasons need of it besides.
 #[derive(Debug)]
-pub struct Survey {
-    /// The view.
-    pub view: View,
+pub(crate) struct Survey {
+    pub(crate) view: View,
     host: Host,
     search_path: String,
 }
 
 impl Survey {
     /// Looks at the node once.
-    #[must_use]
-    pub fn look(node: Node<'_>) -> Self {
+    pub(crate) fn look(node: Node<'_>) -> Self {
         Self::look_at(node, None)
     }
 
@@ -178,8 +171,7 @@ impl Survey {
     }
 
     /// The reasons of all attachments that live.
-    #[must_use]
-    pub fn reasons(&self) -> Reasons<'_> {
+    pub(crate) fn reasons(&self) -> Reasons<'_> {
         let sight = Sight::new(&self.host, &self.search_path, &self.view);
         let (mut found, mut unseen, mut unexamined) = (Vec::new(), sight.unseen.clone(), sight.refusing_rules());
         for network in &self.view.networks {
@@ -209,8 +201,7 @@ const SHARED: usize = 4;
 
 /// A view of the node, or of the network of this name, with its faults: the reasons that are errors. A fault that many
 /// attachments of a network share is the network's.
-#[must_use]
-pub fn look(node: Node<'_>, only: Option<&str>) -> View {
+pub(crate) fn look(node: Node<'_>, only: Option<&str>) -> View {
     let survey = Survey::look_at(node, only);
     let found = survey.reasons().found;
     let mut gathered: BTreeMap<(String, String), Vec<(AttachmentId, String)>> = BTreeMap::new();

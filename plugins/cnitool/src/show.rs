@@ -12,8 +12,8 @@ use libcni::inventory::Life;
 use picture::layout::plan;
 use picture::{dot, html, svg};
 
-pub mod json;
-pub mod picture;
+pub(crate) mod json;
+pub(crate) mod picture;
 pub mod tree;
 pub(crate) mod watch;
 

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use crate::node_networks::{Attachment, IsDefault, Network, Origin, PodName, Shared, View, word};
 
 /// The whole view.
-#[must_use]
-pub fn value(view: &View) -> Value {
+pub(crate) fn value(view: &View) -> Value {
     json!({
         "at": time(view.at),
         "host": view.host,

@@ -4,10 +4,10 @@
 //! attachments as tiles. [`svg`] and [`html`] write a plan, [`dot`] leaves the layout to Graphviz. Names of containers, files
 //! and rules come from outside: nothing of them is markup in any format.
 
-pub mod dot;
-pub mod html;
-pub mod layout;
-pub mod svg;
+pub(crate) mod dot;
+pub(crate) mod html;
+pub(crate) mod layout;
+pub(crate) mod svg;
 
 use crate::node_networks::Attachment;
 use crate::show::tree;
@@ -15,11 +15,7 @@ use crate::tree_text::{Part, Tone};
 
 /// A line's text without tones.
 fn plain(line: &[Part]) -> String {
-    let mut text = String::new();
-    for part in line {
-        text.push_str(&part.text);
-    }
-    text
+    line.iter().map(|part| part.text.as_str()).collect()
 }
 
 /// The colour of an attachment: the worst of its state and what is wrong with it.

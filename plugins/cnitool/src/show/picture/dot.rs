@@ -8,8 +8,7 @@ use crate::show::tree::{self, Parts};
 use crate::tree_text::{Branch, Tone, wrapped};
 
 /// The node in Graphviz's language: a box for each network, for each link that attachments share, and for each attachment.
-#[must_use]
-pub fn dot(view: &View) -> String {
+pub(crate) fn dot(view: &View) -> String {
     let mut graph = Graph { text: String::new(), boxes: 0 };
     let node = graph.add(&tree::summary(view).with(view.ways_out.iter().map(Branch::plain)), Tone::Plain);
     for network in &view.networks {

@@ -41,8 +41,7 @@ const WIDE: usize = 1196;
 const NARROW: usize = 356;
 
 /// The page.
-#[must_use]
-pub fn html(view: &View) -> String {
+pub(crate) fn html(view: &View) -> String {
     let host = if view.host.is_empty() { String::new() } else { format!(" of {}", shown(&view.host)) };
     let title = format!("Container networks{host}");
     let summary: Vec<String> = tree::summary(view).line.iter().skip(1).map(|part| shown(&part.text)).collect();

@@ -3,9 +3,7 @@
 //! Nothing is cut and nothing overlaps, whatever the names are: text is wrapped to the columns of its box, and each box is as high
 //! as what is in it.
 
-use unicode_width::UnicodeWidthStr;
-
-use super::{masters, plain, tone};
+use super::{masters, tone};
 use crate::node_networks::{Attachment, Network, View};
 use crate::show::tree::{self, Parts};
 use crate::tree_text::{Branch, Part, Tone, wrapped};
@@ -13,7 +11,7 @@ use crate::tree_text::{Branch, Part, Tone, wrapped};
 /// Pixels of a column of text.
 pub(super) const COLUMN: usize = 8;
 /// Pixels of a line of text, of the space in a box, and between boxes.
-const LINE: usize = 18;
+pub(super) const LINE: usize = 18;
 const PADDING: usize = 10;
 const GAP: usize = 12;
 /// The side of a tile without text, and the space between two.
@@ -30,32 +28,25 @@ const WIDTH_MIN: usize = 20 * COLUMN + 6 * PADDING + 2 * GAP + TRUNK;
 
 /// A rectangle, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
-    /// The left side.
-    pub x: usize,
-    /// The upper side.
-    pub y: usize,
-    /// The width.
-    pub width: usize,
-    /// The height.
-    pub height: usize,
+pub(crate) struct Place {
+    pub(crate) x: usize,
+    pub(crate) y: usize,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
 }
 
 /// Something on a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
+pub(crate) enum Item {
     /// A frame around what is in it.
     Frame {
-        /// The frame.
         place: Place,
         /// The worst that it says.
         tone: Tone,
     },
     /// A filled tile: an attachment without text.
     Tile {
-        /// The tile.
         place: Place,
-        /// The attachment's state.
         tone: Tone,
         /// What the tile stands for, for a reader's pointer.
         title: String,
@@ -64,32 +55,23 @@ pub enum Item {
     Text {
         /// The left side, and the upper side of the line.
         at: (usize, usize),
-        /// The words.
         line: Vec<Part>,
     },
     /// A straight line between two points.
-    Wire {
-        /// The first end.
-        from: (usize, usize),
-        /// The other end.
-        to: (usize, usize),
-    },
+    Wire { from: (usize, usize), to: (usize, usize) },
 }
 
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
-    /// The width in pixels.
-    pub width: usize,
-    /// The height in pixels.
-    pub height: usize,
+pub(crate) struct Plan {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
     /// The items, from back to front.
-    pub items: Vec<Item>,
+    pub(crate) items: Vec<Item>,
 }
 
 /// Lays out a view on a page of this width, in pixels.
-#[must_use]
-pub fn plan(view: &View, width: usize) -> Plan {
+pub(crate) fn plan(view: &View, width: usize) -> Plan {
     let mut plan = Plan { width: width.max(WIDTH_MIN), height: 0, items: Vec::new() };
     let inner = plan.width - 2 * GAP;
     let mut y = plan.text(&tree::summary(view), GAP, GAP, inner);
@@ -252,18 +234,4 @@ fn worst(tones: impl Iterator<Item = Tone>) -> Tone {
         (Tone::Warning, _) | (_, Tone::Warning) => Tone::Warning,
         (worst, _) => worst,
     })
-}
-
-impl Item {
-    /// The rectangle that the item takes; `None` for a wire.
-    #[must_use]
-    pub fn place(&self) -> Option<Place> {
-        match self {
-            Self::Frame { place, .. } | Self::Tile { place, .. } => Some(*place),
-            Self::Text { at: (x, y), line } => {
-                Some(Place { x: *x, y: *y, width: plain(line).width() * COLUMN, height: LINE })
-            }
-            Self::Wire { .. } => None,
-        }
-    }
 }

@@ -24,8 +24,7 @@ svg rect.bad{stroke:var(--bad);stroke-width:2}svg rect.tile{stroke:none;fill:var
 svg rect.tile.warning{fill:var(--warning)}svg rect.tile.bad{fill:var(--bad)}";
 
 /// The plan as SVG, under a title.
-#[must_use]
-pub fn svg(plan: &Plan, title: &str) -> String {
+pub(crate) fn svg(plan: &Plan, title: &str) -> String {
     let Plan { width, height, items } = plan;
     let title = escaped(&visible(title));
     let mut text = format!(
