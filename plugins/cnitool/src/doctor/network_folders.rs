@@ -178,25 +178,18 @@ mod tests {
         assert_eq!(value("conf_dir = [\"/x\"]", "conf_dir"), None);
     }
 
-    /// A folder of the test's own.
-    fn folder(name: &str) -> PathBuf {
-        let base = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&base).unwrap();
-        base
-    }
-
     #[test]
     fn a_runtime_with_another_folder_is_named_with_the_command_for_it() {
-        let base = folder("none");
-        let (runtime, inventory) = (libcni::Runtime::builder().cache_dir(&base).build(), on_node::Node::default());
-        let node = Node { runtime: &runtime, conf_dir: &base, known: &[], inventory: &inventory, checks: false };
-        let report = crate::validate::validate_folder(&base, &[]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path();
+        let (runtime, inventory) = (libcni::Runtime::builder().cache_dir(base).build(), on_node::Node::default());
+        let node = Node { runtime: &runtime, conf_dir: base, known: &[], inventory: &inventory, checks: false };
+        let report = crate::validate::validate_folder(base, &[]).unwrap();
         let finding = none(node, &report, &[Folder { runtime: "k3s", path: "/srv/k3s".into() }]);
         assert_eq!(finding.level, Level::Error);
         assert_eq!(finding.what, format!("no network: folder {} is empty", base.display()));
         assert_eq!(finding.evidence, ["k3s reads /srv/k3s, which has networks"]);
         assert_eq!(finding.remedy, "cnitool doctor --conf-dir /srv/k3s");
-        std::fs::remove_dir_all(base).unwrap();
     }
 
     /// RKE2's containerd has the usual folder, for which `install --platform rke2` also installs.
@@ -217,12 +210,12 @@ mod tests {
 
     #[test]
     fn a_folder_is_another_only_if_its_real_path_is() {
-        let base = folder("real");
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path();
         std::fs::create_dir_all(base.join("real")).unwrap();
         std::os::unix::fs::symlink("real", base.join("link")).unwrap();
         let asked = [("a", "link"), ("b", "other")].map(|(runtime, name)| Folder { runtime, path: base.join(name) });
         let found = others(&base.join("real"), &asked);
         assert!(!found.contains(&asked[0]) && found.contains(&asked[1]), "{found:?}");
-        std::fs::remove_dir_all(base).unwrap();
     }
 }

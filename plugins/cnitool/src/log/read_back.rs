@@ -40,9 +40,6 @@ impl LogPosition {
     /// Reads on from here to the end of the log as it is now, the oldest record first. Lines that are no records are passed
     /// over. If the log is another one than before, such as after a rotation, it is read from its beginning, after
     /// `begin`. May be dropped at any await: the place is then that of the next line.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(crate) async fn read_on(&mut self, log: &Sink, counts: &mut impl Counts) -> anyhow::Result<()> {
         match log {
             Sink::Journal => self.read_journal(counts).await,
@@ -137,9 +134,6 @@ impl Filter<'_> {
 }
 
 /// Reads a log from its end, the newest record first, until `each` breaks. `each` returns what it wants next.
-///
-/// # Errors
-/// The log cannot be read.
 pub(crate) async fn read_back(
     log: &Sink,
     filter: &Filter<'_>,
@@ -338,9 +332,8 @@ mod tests {
     /// A scrape costs what is new in the log. Nothing is counted twice, and a rotation starts anew.
     #[test]
     fn what_was_read_is_not_read_again_unless_the_log_is_another_one() {
-        let folder = std::env::temp_dir().join(format!("cnitool-reading-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("calls.log");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("calls.log");
         let (mut place, mut seen) = (LogPosition::default(), Seen::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut verbs = || {
@@ -357,11 +350,10 @@ mod tests {
         let before = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, before + &line("GC")[20..]).unwrap();
         assert_eq!(verbs(), ("ADD DEL CHECK GC".to_owned(), 1));
-        std::fs::rename(&path, folder.join("old")).unwrap();
+        std::fs::rename(&path, folder.path().join("old")).unwrap();
         std::fs::write(&path, line("STATUS")).unwrap();
         assert_eq!(verbs(), ("STATUS".to_owned(), 2));
         std::fs::write(&path, "").unwrap();
         assert_eq!(verbs(), (String::new(), 3));
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

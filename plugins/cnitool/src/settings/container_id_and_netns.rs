@@ -138,21 +138,6 @@ mod tests {
     }
 
     #[test]
-    fn the_container_id_is_the_references() {
-        // printf %s /var/run/netns/testing | sha512sum | cut -c1-20
-        assert_eq!(derived_id("/var/run/netns/testing"), "cnitool-77383ca0a0715733ca6f");
-    }
-
-    #[test]
-    fn capability_arguments_that_are_no_object_name_the_variable() {
-        let error = parse_cap_args("portMappings").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            r#"cannot use CAP_ARGS (--cap-args): expected value at line 1 column 1. They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}."#
-        );
-    }
-
-    #[test]
     fn pairs_need_key_and_value() {
         for bad in ["a", "a=", "=b", "a=b;", "a=b;;c=d"] {
             assert!(parse_args(bad).is_err(), "{bad}");
