@@ -16,9 +16,6 @@ use std::ffi::{OsStr, OsString};
 const VARIABLE: &str = "CNITOOL_COMPLETE";
 
 /// Answers a shell. False: none asks.
-///
-/// # Errors
-/// The shell is unknown, or the answer cannot be written.
 pub(crate) fn answer(words: &[OsString]) -> Result<bool, clap::Error> {
     #[expect(clippy::disallowed_methods, reason = "no plugin's variable, and without it nothing else is looked at")]
     let is_asked = std::env::var_os(VARIABLE).is_some();

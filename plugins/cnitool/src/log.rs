@@ -98,9 +98,6 @@ fn keep_slowest(steps: &mut Vec<Slow>, count: usize) {
 }
 
 /// The log that is named, or the one that calls are written to.
-///
-/// # Errors
-/// None is set, or what is named is none.
 pub(crate) fn find(named: Option<&str>) -> anyhow::Result<Sink> {
     let is_readable = |sink: &Sink| matches!(sink, Sink::Journal | Sink::File(_));
     if let Some(named) = named {

@@ -98,9 +98,6 @@ impl Settings {
     }
 
     /// The network, the attachment and the cached data of its ADD: all that a command line says which names one.
-    ///
-    /// # Errors
-    /// As [`Settings::network`] and [`Settings::attachment`].
     pub(crate) fn target(&self, target: &Target) -> anyhow::Result<(NetworkConf, Attachment, Option<Cached>)> {
         let (network, attachment) = (self.network(&target.network)?, self.attachment(target)?);
         let cached = self.cached(&network.name, &attachment);

@@ -137,9 +137,6 @@ fn manifests(named: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
 }
 
 /// Refuses an executable that is not as the manifest beside its folder has it under this name: the full tarball has one there.
-///
-/// # Errors
-/// The file differs, or cannot be read.
 pub(crate) fn refuse_damaged(name: &str, path: &Path) -> anyhow::Result<()> {
     let Some(manifest) = Manifest::above(path) else { return Ok(()) };
     match manifest.digest(name) {
