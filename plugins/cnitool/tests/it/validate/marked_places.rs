@@ -44,9 +44,28 @@ pub(super) fn find(files: &[(&str, &str)]) -> String {
     shown(&report)
 }
 
-/// The findings in a file of each text.
+/// The findings in a file of each text of the table: each line is a text, but for comments (`# `), and the findings in it (`=> `)
+/// follow it.
 #[track_caller]
-pub(super) fn check(name: &str, texts: &[&str], expected: &Expect) {
-    let all: Vec<String> = texts.iter().map(|text| find(&[(name, text)])).collect();
-    expected.assert_eq(&all.join("\n"));
+pub(super) fn check(name: &str, table: &Expect) {
+    check_each(name, str::to_owned, table);
+}
+
+/// The findings in a list of the plugins of each line.
+#[track_caller]
+pub(super) fn check_plugins(table: &Expect) {
+    let list = |plugins: &str| format!(r#"{{"cniVersion": "1.0.0", "name": "a", "plugins": [{plugins}]}}"#);
+    check_each("x.conflist", list, table);
+}
+
+#[track_caller]
+fn check_each(name: &str, file: impl Fn(&str) -> String, table: &Expect) {
+    let mut shown = Vec::new();
+    for line in table.data().lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("=> ")) {
+        shown.push(line.to_owned());
+        if !line.starts_with("# ") {
+            shown.extend(find(&[(name, &file(line))]).lines().map(|finding| format!("=> {finding}")));
+        }
+    }
+    table.assert_eq(&(shown.join("\n") + "\n"));
 }
