@@ -23,7 +23,7 @@ cfg_if::cfg_if! {
 }
 
 use crate::subjects::ours;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -63,6 +63,11 @@ impl Tour {
         tour
     }
 
+    /// Key `ipam` for addresses of the network.
+    fn host_local(&self) -> Value {
+        json!({"type": "host-local", "subnet": format!("{}.0/24", self.subnet)})
+    }
+
     /// An address of the network.
     fn address(&self, last: u8) -> String {
         format!("{}.{last}", self.subnet)
@@ -85,9 +90,14 @@ impl Tour {
         Command::new(executable).args(words).env_clear().env("CNI_PATH", &self.bin_dir).output().unwrap()
     }
 
+    /// Runs the installed `cnitool`.
+    fn call(&self, words: &[&str]) -> Output {
+        self.run(&self.bin_dir.join("cnitool"), words)
+    }
+
     /// Runs the installed `cnitool`, which has to succeed; returns its stdout.
     fn cnitool(&self, words: &[&str]) -> String {
-        let output = self.run(&self.bin_dir.join("cnitool"), words);
+        let output = self.call(words);
         assert!(output.status.success(), "cnitool {words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }

@@ -71,7 +71,7 @@ fn an_add_whose_interface_is_there_already_leaves_it() {
     pod.namespace().add_veth("eth0", tour.node.host(), "theirs");
     let netns = netns(&pod);
     let words = ["--json", "add", "office", &netns];
-    let refused = tour.run(&tour.bin_dir.join("cnitool"), &words);
+    let refused = tour.call(&words);
     assert_eq!(refused.status.code(), Some(1));
     let error: Value = serde_json::from_slice(&refused.stderr).unwrap();
     let msg = format!("cannot add network office: interface eth0 is in {netns} already, a veth");
@@ -80,6 +80,6 @@ fn an_add_whose_interface_is_there_already_leaves_it() {
     pod.namespace().delete_link("eth0");
     // Once it is attached, a second ADD is the plugin's to refuse.
     tour.cnitool(&["add", "office", &netns]);
-    assert_eq!(tour.run(&tour.bin_dir.join("cnitool"), &words).status.code(), Some(1));
+    assert_eq!(tour.call(&words).status.code(), Some(1));
     tour.cnitool(&["check", "office", &netns]);
 }

@@ -2,6 +2,7 @@
 //! lives loses nothing.
 
 mod address_translation;
+mod cases;
 mod damage;
 mod filters_of_some_packets;
 mod healthy_nodes;
@@ -48,6 +49,15 @@ fn run(words: &str) {
     assert!(Command::new(parts.next().unwrap()).args(parts).status().unwrap().success(), "{words}");
 }
 
+impl Tour {
+    /// The exit code of doctor, and the findings.
+    pub(super) fn doctor(&self, more: &[&str]) -> (i32, Vec<Value>) {
+        let output = self.call(&[&["doctor", "--json"], more].concat());
+        let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        (output.status.code().unwrap(), findings)
+    }
+}
+
 impl Ward {
     pub(super) fn new() -> Self {
         let tour = Tour::with_plugins();
@@ -58,10 +68,7 @@ impl Ward {
     }
 
     pub(super) fn doctor(&self, more: &[&str]) -> (i32, Vec<Value>) {
-        let words = [&["doctor", "--json"], more].concat();
-        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &words);
-        let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        (output.status.code().unwrap(), findings)
+        self.tour.doctor(more)
     }
 
     /// A second container of the network, which is gone without DEL.
@@ -251,7 +258,7 @@ fn a_lock_that_is_held_for_long_is_found_with_its_holder() {
 fn nothing_that_is_shown_acts_on_a_terminal() {
     let ward = Ward::new();
     fs::write("/var/lib/cni/results/office-c5\u{1b}[2J-eth0", "{").unwrap();
-    let output = ward.tour.run(&ward.tour.bin_dir.join("cnitool"), &["doctor"]);
+    let output = ward.tour.call(&["doctor"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("unreadable-entry") && !text.contains('\u{1b}'), "{text:?}");
 }
@@ -260,7 +267,7 @@ fn nothing_that_is_shown_acts_on_a_terminal() {
 fn each_kind_is_shown_with_its_consequence_and_what_to_do() {
     let ward = Ward::new();
     ward.lose_a_container();
-    let output = ward.tour.run(&ward.tour.bin_dir.join("cnitool"), &["doctor"]);
+    let output = ward.tour.call(&["doctor"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "warning[leftover]: network office: 1 attachment of containers that are gone");
@@ -334,7 +341,7 @@ fn a_thousand_left_attachments_of_both_makes_are_removed_while_packets_flow() {
             (count, longest)
         });
         let begin = Instant::now();
-        let fixed = tour.run(&tour.bin_dir.join("cnitool"), &["doctor", "--fix"]);
+        let fixed = tour.call(&["doctor", "--fix"]);
         let took = begin.elapsed();
         is_over.store(true, Ordering::Relaxed);
         let pings = pinging.join().unwrap();
@@ -367,8 +374,7 @@ fn an_unreadable_entry_of_a_living_container_is_named_as_one() {
     let entries = fs::read_dir("/var/lib/cni/results").unwrap();
     let entry = entries.map(|entry| entry.unwrap().path()).find(|path| path.is_file()).unwrap();
     fs::write(&entry, "{").unwrap();
-    let output = ward.tour.run(&ward.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
-    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let (_, findings) = ward.doctor(&[]);
     let found = findings.iter().find(|finding| finding["kind"] == "unreadable-entry").unwrap();
     let help = found.to_string();
     assert!(help.contains("lives, and cnitool repair skips what it cannot read"), "{findings:#?}");

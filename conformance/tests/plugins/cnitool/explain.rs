@@ -94,7 +94,7 @@ fn every_name_of_an_attachment_explains_it() {
         assert!(answers.len() == 1 && answers[0]["what"].as_str().unwrap().contains(what), "{name}: {answers:?}");
     }
     for name in ["absent", "9999", "8080/udp"] {
-        let output = tour.run(&tour.bin_dir.join("cnitool"), &["explain", name]);
+        let output = tour.call(&["explain", name]);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{name}");
     }
     // Another network's rule for the port comes later, so it gets nothing.

@@ -49,7 +49,7 @@ impl Tour {
     }
 
     fn gc(&self, more: &[&str]) -> Output {
-        let output = self.run(&self.bin_dir.join("cnitool"), &[&["gc", "office"], more].concat());
+        let output = self.call(&[&["gc", "office"], more].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output
     }
@@ -168,7 +168,7 @@ fn a_marked_link_in_a_pod_keeps_its_address_wherever_that_is() {
     let dry = tour.verdicts(&["--dry-run"]);
     assert!(dry.contains("would be kept"), "{dry}");
     tour.gc(&[]);
-    let release = tour.run(&tour.bin_dir.join("cnitool"), &["ipam", "release", "office", &tour.address(11)]);
+    let release = tour.call(&["ipam", "release", "office", &tour.address(11)]);
     assert!(stderr(&release).contains("whose state is: lives"), "{release:?}");
     // By the plugin's own look.
     let forced = tour.gc(&["--force"]);
@@ -210,7 +210,7 @@ fn an_attachment_whose_interface_is_there_is_not_forgotten() {
     let pod = tour.node.container();
     let netns = netns(&pod);
     tour.cnitool(&["add", "lo", &netns, "--ifname", "lo"]);
-    let forget = || tour.run(&tour.bin_dir.join("cnitool"), &["forget", "lo", &netns, "--ifname", "lo"]);
+    let forget = || tour.call(&["forget", "lo", &netns, "--ifname", "lo"]);
     let refused = forget();
     assert!(stderr(&refused).contains(&format!("interface lo in its namespace, {netns}")), "{refused:?}");
     tour.cnitool(&["check", "lo", &netns, "--ifname", "lo"]);
@@ -284,7 +284,7 @@ fn an_entry_of_the_oldest_format_is_reported_and_its_dead_pod_is_removed() {
         let cached: Value = serde_json::from_str(&std::fs::read_to_string(entry).unwrap()).unwrap();
         std::fs::write(entry, cached["result"].to_string()).unwrap();
         for words in [&["attachments"][..], &["repair", "office"], &["attachments", "--container-id", "web"]] {
-            let said = stderr(&tour.run(&tour.bin_dir.join("cnitool"), words));
+            let said = stderr(&tour.call(words));
             assert!(said.contains("office-web-eth0 left out: it has the oldest format"), "{words:?}: {said}");
         }
         pod.end();
@@ -383,7 +383,7 @@ fn a_misspelt_name_of_keep_removes_no_living_container() {
     let netns = netns(&pod);
     tour.cnitool(&["add", "office", &netns, "--container-id", "web"]);
     tour.node.remember();
-    let refused = tour.run(&tour.bin_dir.join("cnitool"), &["gc", "office", "--keep", "wbe"]);
+    let refused = tour.call(&["gc", "office", "--keep", "wbe"]);
     let said = stderr(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("--keep wbe/eth0 names no attachment of it") && said.contains("web/eth0"), "{said}");

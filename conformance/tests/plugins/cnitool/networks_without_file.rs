@@ -68,7 +68,7 @@ impl Tour {
     }
 
     fn tool(&self, words: &[&str]) -> Output {
-        self.run(&self.bin_dir.join("cnitool"), words)
+        self.call(words)
     }
 
     /// Stdout and stderr.
@@ -220,7 +220,7 @@ fn what_a_namespace_mounted_elsewhere_has_is_kept() {
     let beyond = tour.node.remote("beyond");
     tour.node.host().add_veth("dev1", &beyond, "near");
     let network = json!({"cniVersion": "1.1.0", "name": "alone", "plugins": [
-        {"type": "macvlan", "master": "dev1", "ipam": {"type": "host-local", "subnet": format!("{}.0/24", tour.subnet)}}]});
+        {"type": "macvlan", "master": "dev1", "ipam": tour.host_local()}]});
     fs::write("/etc/cni/net.d/20-alone.conflist", network.to_string()).unwrap();
     let pod = tour.pod_on("alone", "m");
     let netns = netns(&pod);

@@ -17,7 +17,7 @@ impl Tour {
         let before = (self.node.snapshot(), pod.namespace().snapshot());
         let netns = netns(pod);
         let words = [&["plan", network, &netns, "--json"][..], more].concat();
-        let output = self.run(&self.bin_dir.join("cnitool"), &words);
+        let output = self.call(&words);
         assert_eq!(testns::changes(&before.0, &self.node.snapshot()), "", "plan changed the node");
         assert_eq!(testns::changes(&before.1, &pod.namespace().snapshot()), "", "plan changed the container");
         let stdout = String::from_utf8(output.stdout).unwrap();
@@ -49,10 +49,6 @@ impl Tour {
     fn network(&self, name: &str, plugins: &Value) {
         let network = json!({"cniVersion": "1.0.0", "name": name, "plugins": plugins});
         fs::write(format!("/etc/cni/net.d/{name}.conflist"), network.to_string()).unwrap();
-    }
-
-    fn host_local(&self) -> Value {
-        json!({"type": "host-local", "subnet": format!("{}.0/24", self.subnet)})
     }
 }
 
@@ -273,8 +269,7 @@ fn what_add_would_refuse_is_shown_at_its_plugin() {
         let failed = plugins.iter().find(|plugin| plugin["error"].is_object()).unwrap();
         let code = failed["error"]["code"].as_u64().unwrap();
         // ADD says the same.
-        let output =
-            tour.run(&tour.bin_dir.join("cnitool"), &[&["add", network, &netns(pod), "--json"][..], &more].concat());
+        let output = tour.call(&[&["add", network, &netns(pod), "--json"][..], &more].concat());
         let stderr = String::from_utf8(output.stderr).unwrap();
         let error: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
         assert_eq!(error["code"], code, "{plan} {stderr}");
@@ -374,7 +369,7 @@ fn a_plan_says_what_validate_and_status_know_of_a_failure() {
         let (plan, status) = tour.plan(network, &pod, &[]);
         assert_eq!((status, &plan["result"]), (1, &Value::Null), "{plan}");
         assert!(plan["refused"][0].as_str().is_some_and(|text| text.contains(reason)), "{plan}");
-        assert!(!tour.run(&tour.bin_dir.join("cnitool"), &["add", network, &netns(&pod)]).status.success());
+        assert!(!tour.call(&["add", network, &netns(&pod)]).status.success());
     }
     let absent = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.eth7.arp_ignore": "1"}});
     tour.network("tuned", &json!([{"type": "bridge", "bridge": "br7", "ipam": tour.host_local()}, absent]));

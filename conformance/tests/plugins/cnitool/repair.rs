@@ -62,21 +62,19 @@ impl Site {
 
     fn run(&self, words: &[&str]) -> (Option<i32>, Vec<Value>) {
         let words = [&["--json", "repair"], words].concat();
-        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &words);
+        let output = self.tour.call(&words);
         let rows = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
         (output.status.code(), rows)
     }
 
     /// The first finding of this kind, with CHECK of each attachment.
     fn find(&self, kind: &str) -> Option<Value> {
-        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &["doctor", "--check", "--json"]);
-        let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-        findings.into_iter().find(|finding| finding["kind"] == kind)
+        self.tour.doctor(&["--check"]).1.into_iter().find(|finding| finding["kind"] == kind)
     }
 
     fn check(&self) -> Output {
         let netns = netns(&self.pod);
-        self.tour.run(&self.tour.bin_dir.join("cnitool"), &["check", "office", &netns])
+        self.tour.call(&["check", "office", &netns])
     }
 
     /// Whether the container reaches the machine beyond, under the node's address.
@@ -303,7 +301,7 @@ fn what_a_container_has_lost_itself_is_named_and_left() {
     inside.delete_address("eth0", &format!("{}/24", site.tour.address(2)));
     let before = inside.snapshot();
     assert_eq!(site.run(&["office", "--dry-run"]).0, Some(1));
-    let output = site.tour.run(&site.tour.bin_dir.join("cnitool"), &["repair", "office"]);
+    let output = site.tour.call(&["repair", "office"]);
     assert_eq!(output.status.code(), Some(1));
     let (said, table) = (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap());
     assert!(

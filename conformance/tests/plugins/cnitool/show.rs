@@ -163,7 +163,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
         (&Value::Null, &json!([])),
         "only the one that was asked for"
     );
-    let absent = tour.run(&tour.bin_dir.join("cnitool"), &["show", "absent"]);
+    let absent = tour.call(&["show", "absent"]);
     assert_eq!((absent.status.code(), absent.stdout.as_slice()), (Some(1), &b""[..]));
 }
 
@@ -250,7 +250,7 @@ fn a_watched_node_is_shown_again_after_each_change() {
     let tour = installed();
     // Only what ran, and for how long: requests to the kernel are for -vv.
     let first = tour.node.container();
-    let said = tour.run(&tour.bin_dir.join("cnitool"), &["-v", "add", "office", &netns(&first)]).stderr;
+    let said = tour.call(&["-v", "add", "office", &netns(&first)]).stderr;
     let said = String::from_utf8(said).unwrap();
     assert!(said.lines().all(|line| line.contains(": ok, ")) && said.lines().count() == 4, "{said}");
     tour.cnitool(&["del", "office", &netns(&first)]);
@@ -289,7 +289,7 @@ fn a_thousand_attachments_are_shown_and_examined_within_a_second() {
     assert_eq!(tour.shown(&[])["networks"][0]["attachments"].as_array().unwrap().len(), 1000);
     for (verb, codes) in [("show", 0..=0), ("doctor", 0..=4)] {
         let begin = Instant::now();
-        let ended = tour.run(&tour.bin_dir.join("cnitool"), &[verb]);
+        let ended = tour.call(&[verb]);
         let took = begin.elapsed();
         eprintln!("{verb} of 1,000 attachments: {took:?}");
         assert!(codes.contains(&ended.status.code().unwrap()), "{}", String::from_utf8_lossy(&ended.stderr));

@@ -1,6 +1,7 @@
 //! `cnitool doctor` on nodes whose containers are in the cache and get no packets: each cause is named, the commands that it
 //! names as the remedy mend it, and a healthy node has no finding.
 
+use super::cases::{ERROR, Expected, WARNING, cases, parse};
 use crate::cnitool::{Tour, netns};
 use serde_json::{Value, json};
 use std::fs;
@@ -8,20 +9,11 @@ use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 use testns::{Container, Namespace};
 
-pub(super) const WARNING: i32 = 3;
-pub(super) const ERROR: i32 = 4;
-
 /// A node with a way out, and a network whose containers have a way out and ports of the node.
 pub(super) struct Sick {
     pub(super) tour: Tour,
     outside: Namespace,
 }
-
-/// The kind of a finding, with the exit code of doctor, a text of the finding, and whether its remedy is commands that mend it.
-pub(super) type Expected = (&'static str, i32, &'static str, bool);
-
-/// The damage, as lines for a shell in which `A` begins the addresses of the network.
-pub(super) type Damage = (&'static str, &'static [Expected]);
 
 pub(super) fn sh(script: &str) {
     let output = Command::new("sh").args(["-ec", script]).output().unwrap();
@@ -39,28 +31,31 @@ impl Sick {
         host.add_route("0.0.0.0/0", "192.168.1.1", "ens3");
         sh("ip -6 address add fd00:1::7/64 dev ens3 nodad; ip -6 route add default via fd00:1::1");
         let sick = Self { tour, outside };
-        sick.network(
-            "10-office",
-            json!({"name": "office", "plugins": [
-            {"type": "bridge", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
-             "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}},
-            {"type": "portmap", "capabilities": {"portMappings": true}}]}),
-        );
+        sick.office(&json!([
+            {"type": "bridge", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "ipam": sick.tour.host_local()},
+            {"type": "portmap", "capabilities": {"portMappings": true}}]));
         sick
     }
 
     /// A node with a container that has addresses of both families.
     pub(super) fn of_both_families() -> (Self, Container) {
         let sick = Self::new();
-        let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
-        let bridge =
-            json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
-        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-        sick.network("10-office", json!({"name": "office", "plugins": [bridge, portmap]}));
-        let pod = sick.tour.node.container();
-        sick.add("office", "web", &pod, Some(8080));
+        sick.office(&json!([{"type": "bridge", "isDefaultGateway": true, "ipam": sick.both_families()},
+            {"type": "portmap", "capabilities": {"portMappings": true}}]));
+        let pod = sick.add("office", "web", Some(8080));
         assert_eq!(sick.doctor(), (0, Vec::new()));
         (sick, pod)
+    }
+
+    /// Key `ipam` for addresses of both families.
+    pub(super) fn both_families(&self) -> Value {
+        let ranges = json!([[{"subnet": format!("{}.0/24", self.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
+        json!({"type": "host-local", "ranges": ranges})
+    }
+
+    /// Gives network `office` other plugins.
+    pub(super) fn office(&self, plugins: &Value) {
+        self.network("10-office", json!({"name": "office", "plugins": plugins}));
     }
 
     pub(super) fn network(&self, file: &str, mut network: Value) {
@@ -68,19 +63,20 @@ impl Sick {
         fs::write(format!("/etc/cni/net.d/{file}.conflist"), network.to_string()).unwrap();
     }
 
-    pub(super) fn add(&self, network: &str, name: &str, pod: &Container, port: Option<u16>) {
-        let netns = netns(pod);
+    /// A new container with this ID on the network, and with a port of the node if it is to have one.
+    pub(super) fn add(&self, network: &str, name: &str, port: Option<u16>) -> Container {
+        let pod = self.tour.node.container();
+        let netns = netns(&pod);
         let mapped =
             port.map(|port| json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}));
         let mapped = mapped.map(|mapped| mapped.to_string());
         let more: Vec<&str> = mapped.iter().flat_map(|mapped| ["--cap-args", mapped]).collect();
         self.tour.cnitool(&[&["add", network, &netns, "--container-id", name][..], &more].concat());
+        pod
     }
 
     pub(super) fn doctor(&self) -> (i32, Vec<Value>) {
-        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
-        let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        (output.status.code().unwrap(), findings)
+        self.tour.doctor(&[])
     }
 
     /// Runs the remedies of all findings, as they are printed, until there is nothing to mend.
@@ -96,179 +92,135 @@ impl Sick {
         assert_eq!(self.doctor(), (0, Vec::new()), "{what}");
     }
 
+    /// A text in which `A` begins the addresses of the network.
+    pub(super) fn with_addresses(&self, text: &str) -> String {
+        text.replace("A.", &format!("{}.", self.tour.subnet))
+    }
+
     #[track_caller]
-    pub(super) fn expect(&self, what: &str, expected: &[Expected]) {
+    pub(super) fn expect(&self, what: &str, expected: &[Expected<'_>]) {
         let (exit, findings) = self.doctor();
-        for (kind, code, text, _) in expected {
+        for (kind, _, text, _) in expected {
             let is_it = |finding: &&Value| finding["kind"] == *kind && finding.to_string().contains(text);
             assert!(findings.iter().any(|finding| is_it(&finding)), "{what}: no {kind} with {text} in {findings:#?}");
-            assert_eq!(exit, *code, "{what}: {findings:#?}");
         }
+        assert_eq!(exit, expected.iter().map(|(_, code, ..)| *code).max().unwrap_or(0), "{what}: {findings:#?}");
         let kinds = |kind: &Value| expected.iter().any(|(expected, ..)| kind == expected);
         assert!(findings.iter().all(|finding| kinds(&finding["kind"])), "{what}: {findings:#?}");
         assert!(findings.iter().all(|finding| finding["remedy"] != ""), "{what}: {findings:#?}");
-        if expected.iter().all(|(.., mends)| *mends) {
+        if !expected.is_empty() && expected.iter().all(|(.., mends)| *mends) {
             self.mend(what);
         }
     }
 }
 
-const DAMAGES: [Damage; 34] = [
-    (
-        "netns=$(ls /run/netns/pod*); old=$(cat /sys/class/net/cni0/address)
-         nsenter --net=$netns ip neigh replace A.1 lladdr $old dev eth0 nud stale
-         ip link set cni0 address 02:11:22:33:44:55",
-        &[("gateway-address", WARNING, "bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it", true)],
-    ),
-    (
-        // No ifb is a way out.
-        "ip link add ifb0 type ifb; ip address add 203.0.113.9/32 dev ifb0; ip route del default; ip -6 route del default",
-        &[("no-way-out", 0, "Give the node a default route by ens3, if containers have to reach", false)],
-    ),
-    ("iptables -w -P FORWARD DROP", &[("firewall-drops", ERROR, "chain FORWARD of iptables drops by policy", true)]),
-    (
-        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'",
-        &[("firewall-drops", ERROR, "nft chain inet guard pass drops by policy", true)],
-    ),
-    (
-        "nft add table inet guard; nft 'add chain inet guard local { type filter hook input priority 0; policy drop; }'",
-        &[("firewall-drops", WARNING, "nft chain inet guard local drops what it does not accept", false)],
-    ),
-    (
-        "iptables -w -A INPUT -i cni0 -p udp --dport 53 -j DROP",
-        &[("firewall-drops", WARNING, "-p udp -m udp --dport 53 -j DROP may drop what containers send", false)],
-    ),
-    (
-        "ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn",
-        &[("route-elsewhere", ERROR, "leads to vpn and not to cni0, by route A.0/25", true)],
-    ),
-    (
-        "sysctl -qw net.ipv4.conf.all.rp_filter=1
-         ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn",
-        &[
-            ("route-elsewhere", ERROR, "leads to vpn", true),
-            ("reverse-path", ERROR, "net.ipv4.conf.cni0.rp_filter is 1 (strict)", true),
-        ],
-    ),
-    ("ip route del A.0/24 dev cni0", &[("route-elsewhere", ERROR, "leads to ens3 and not to cni0", true)]),
-    ("ip link delete cni0", &[("link-gone", ERROR, "bridge cni0 is gone", true)]),
-    (
-        "sysctl -qw net.ipv4.conf.cni0.arp_ignore=8",
-        &[("gateway-address", ERROR, "net.ipv4.conf.cni0.arp_ignore is 8", true)],
-    ),
-    (
-        "iptables -w -A FORWARD -s A.0/24 -p tcp -j REJECT --reject-with tcp-reset",
-        &[("firewall-drops", WARNING, "iptables -A FORWARD -s A.0/24 -p tcp -j REJECT may drop them", false)],
-    ),
-    ("ip link set cni0 down", &[("link-down", ERROR, "link cni0 is down", true)]),
-    (
-        "ip link set $(ls /sys/class/net | grep ^veth) nomaster",
-        &[("link-down", ERROR, "is no port of bridge cni0", true)],
-    ),
-    (
-        "ip address flush dev cni0 scope global",
-        &[("gateway-address", ERROR, "cni0 does not have the gateway's address A.1/24", true)],
-    ),
-    (
-        "ip address flush dev cni0 scope global; ip address add 10.244.1.1/24 dev cni0",
-        &[("gateway-address", ERROR, "A.1/24, and has 10.244.1.1/24 instead", true)],
-    ),
-    (
-        "ip route add blackhole A.0/25",
-        &[("route-elsewhere", ERROR, "the node's route blackhole A.0/25 refuses packets", true)],
-    ),
-    (
-        "ip route add unreachable A.0/28",
-        &[("route-elsewhere", ERROR, "the node's route unreachable A.0/28 refuses packets", true)],
-    ),
-    (
-        "ip rule add from A.0/24 prohibit",
-        &[("route-elsewhere", ERROR, "the node's rule from A.0/24 prohibit refuses packets from containers", true)],
-    ),
-    (
-        "sysctl -qw net.ipv4.conf.ens3.forwarding=0",
-        &[("forwarding-off", ERROR, "net.ipv4.conf.ens3.forwarding is 0", true)],
-    ),
-    (
-        "ip link add ens4 type veth peer ens4-end; ip link set ens4-end up; ip address add 198.51.100.7/24 dev ens4
-         ip link set ens4 up; ip route add default via 198.51.100.1 dev ens4 metric 500
-         sysctl -qw net.ipv4.conf.ens4.rp_filter=1",
-        &[("reverse-path", WARNING, "net.ipv4.conf.ens4.rp_filter is 1 (strict)", true)],
-    ),
-    (
-        "sysctl -qw net.ipv4.conf.cni0.route_localnet=0",
-        &[("port-gone", WARNING, "net.ipv4.conf.cni0.route_localnet is 0", true)],
-    ),
-    (
-        "nft add table inet guard; nft 'add set inet guard pods { type ipv4_addr; flags interval; elements = { 10.250.0.0/24 } ; }'
-         nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-         nft 'add rule inet guard pass ip saddr @pods accept'; nft 'add rule inet guard pass ip daddr @pods accept'",
-        &[("firewall-drops", ERROR, "nft chain inet guard pass drops by policy", true)],
-    ),
-    (
-        "nft add table inet guard; nft 'add set inet guard bad { type ipv4_addr; flags interval; elements = { A.0-A.9 } ; }'
-         nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-         nft 'add rule inet guard pass ip saddr @bad drop'",
-        &[("firewall-drops", ERROR, "chain inet guard pass that iptables would write as -s A.0/29 -j DROP", true)],
-    ),
-    (
-        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-         nft 'add rule inet guard pass ct state { established, related } accept'
-         nft 'add rule inet guard pass iifname { lxcbr0, docker0 } accept'",
-        &[("firewall-drops", ERROR, "and no rule for them accepts packets from containers", true)],
-    ),
-    (
-        "for link in $(ls /sys/class/net | grep ^veth); do ip link set $link mtu 1300; done; ip link set cni0 mtu 1200",
-        &[("mtu", WARNING, "and that of their bridge cni0 1200", true)],
-    ),
-    ("ip link set ens3 mtu 1400", &[("mtu", WARNING, "is 1500, and that of ens3, the way out, 1400", true)]),
-    (
-        "sysctl -qw net.ipv4.conf.cni0.forwarding=0",
-        &[("forwarding-off", ERROR, "net.ipv4.conf.cni0.forwarding is 0", true)],
-    ),
-    (
-        "iptables -w -t nat -F; iptables -w -t nat -X",
-        &[
-            ("masquerade-gone", ERROR, "no rule masquerades packets of living containers", true),
-            ("port-gone", ERROR, "no rule forwards port 8080/tcp of the node", true),
-        ],
-    ),
-    (
-        "ip address add A.2/32 dev ens3",
-        &[("duplicate-address", ERROR, "the node has address A.2, too, on link ens3", false)],
-    ),
-    ("ip -n pod link set eth0 down", &[("container-side", ERROR, "eth0 is down in the container", true)]),
-    ("ip -n pod address flush dev eth0", &[("container-side", ERROR, "eth0 in the container does not have A.2", true)]),
-    ("ip -n pod link delete eth0", &[("container-side", ERROR, "the container has no interface eth0", false)]),
-    (
-        "sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -w -t nat -N KUBE-SERVICES",
-        &[("bridge-netfilter", WARNING, "net.bridge.bridge-nf-call-iptables is 0", false)],
-    ),
-];
+const DAMAGES: &str = r#"
+netns=$(ls /run/netns/pod*); old=$(cat /sys/class/net/cni0/address)
+nsenter --net=$netns ip neigh replace A.1 lladdr $old dev eth0 nud stale
+ip link set cni0 address 02:11:22:33:44:55
+=> warning gateway-address, mended: bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it
+# No ifb is a way out.
+ip link add ifb0 type ifb; ip address add 203.0.113.9/32 dev ifb0; ip route del default; ip -6 route del default
+=> note no-way-out: Give the node a default route by ens3, if containers have to reach
+iptables -w -P FORWARD DROP
+=> error firewall-drops, mended: chain FORWARD of iptables drops by policy
+nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
+=> error firewall-drops, mended: nft chain inet guard pass drops by policy
+nft add table inet guard; nft 'add chain inet guard local { type filter hook input priority 0; policy drop; }'
+=> warning firewall-drops: nft chain inet guard local drops what it does not accept
+iptables -w -A INPUT -i cni0 -p udp --dport 53 -j DROP
+=> warning firewall-drops: -p udp -m udp --dport 53 -j DROP may drop what containers send
+ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn
+=> error route-elsewhere, mended: leads to vpn and not to cni0, by route A.0/25
+sysctl -qw net.ipv4.conf.all.rp_filter=1
+ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn
+=> error route-elsewhere, mended: leads to vpn
+=> error reverse-path, mended: net.ipv4.conf.cni0.rp_filter is 1 (strict)
+ip route del A.0/24 dev cni0
+=> error route-elsewhere, mended: leads to ens3 and not to cni0
+ip link delete cni0
+=> error link-gone, mended: bridge cni0 is gone
+sysctl -qw net.ipv4.conf.cni0.arp_ignore=8
+=> error gateway-address, mended: net.ipv4.conf.cni0.arp_ignore is 8
+iptables -w -A FORWARD -s A.0/24 -p tcp -j REJECT --reject-with tcp-reset
+=> warning firewall-drops: iptables -A FORWARD -s A.0/24 -p tcp -j REJECT may drop them
+ip link set cni0 down
+=> error link-down, mended: link cni0 is down
+ip link set $(ls /sys/class/net | grep ^veth) nomaster
+=> error link-down, mended: is no port of bridge cni0
+ip address flush dev cni0 scope global
+=> error gateway-address, mended: cni0 does not have the gateway's address A.1/24
+ip address flush dev cni0 scope global; ip address add 10.244.1.1/24 dev cni0
+=> error gateway-address, mended: A.1/24, and has 10.244.1.1/24 instead
+ip route add blackhole A.0/25
+=> error route-elsewhere, mended: the node's route blackhole A.0/25 refuses packets
+ip route add unreachable A.0/28
+=> error route-elsewhere, mended: the node's route unreachable A.0/28 refuses packets
+ip rule add from A.0/24 prohibit
+=> error route-elsewhere, mended: the node's rule from A.0/24 prohibit refuses packets from containers
+sysctl -qw net.ipv4.conf.ens3.forwarding=0
+=> error forwarding-off, mended: net.ipv4.conf.ens3.forwarding is 0
+ip link add ens4 type veth peer ens4-end; ip link set ens4-end up; ip address add 198.51.100.7/24 dev ens4
+ip link set ens4 up; ip route add default via 198.51.100.1 dev ens4 metric 500
+sysctl -qw net.ipv4.conf.ens4.rp_filter=1
+=> warning reverse-path, mended: net.ipv4.conf.ens4.rp_filter is 1 (strict)
+sysctl -qw net.ipv4.conf.cni0.route_localnet=0
+=> warning port-gone, mended: net.ipv4.conf.cni0.route_localnet is 0
+nft add table inet guard; nft 'add set inet guard pods { type ipv4_addr; flags interval; elements = { 10.250.0.0/24 } ; }'
+nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
+nft 'add rule inet guard pass ip saddr @pods accept'; nft 'add rule inet guard pass ip daddr @pods accept'
+=> error firewall-drops, mended: nft chain inet guard pass drops by policy
+nft add table inet guard; nft 'add set inet guard bad { type ipv4_addr; flags interval; elements = { A.0-A.9 } ; }'
+nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+nft 'add rule inet guard pass ip saddr @bad drop'
+=> error firewall-drops, mended: chain inet guard pass that iptables would write as -s A.0/29 -j DROP
+nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
+nft 'add rule inet guard pass ct state { established, related } accept'
+nft 'add rule inet guard pass iifname { lxcbr0, docker0 } accept'
+=> error firewall-drops, mended: and no rule for them accepts packets from containers
+for link in $(ls /sys/class/net | grep ^veth); do ip link set $link mtu 1300; done; ip link set cni0 mtu 1200
+=> warning mtu, mended: and that of their bridge cni0 1200
+ip link set ens3 mtu 1400
+=> warning mtu, mended: is 1500, and that of ens3, the way out, 1400
+sysctl -qw net.ipv4.conf.cni0.forwarding=0
+=> error forwarding-off, mended: net.ipv4.conf.cni0.forwarding is 0
+iptables -w -t nat -F; iptables -w -t nat -X
+=> error masquerade-gone, mended: no rule masquerades packets of living containers
+=> error port-gone, mended: no rule forwards port 8080/tcp of the node
+ip address add A.2/32 dev ens3
+=> error duplicate-address: the node has address A.2, too, on link ens3
+ip -n pod link set eth0 down
+=> error container-side, mended: eth0 is down in the container
+ip -n pod address flush dev eth0
+=> error container-side, mended: eth0 in the container does not have A.2
+ip -n pod link delete eth0
+=> error container-side: the container has no interface eth0
+sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -w -t nat -N KUBE-SERVICES
+=> warning bridge-netfilter: net.bridge.bridge-nf-call-iptables is 0
+"#;
 
 #[test]
 fn each_cause_of_lost_packets_is_found_and_its_remedy_mends_it() {
-    DAMAGES.iter().for_each(find_and_mend);
+    find_and_mend_each(DAMAGES);
 }
 
-/// Damages a healthy node with one container, `web`: doctor has these findings, and their remedies make it healthy again.
-pub(super) fn find_and_mend((damage, expected): &Damage) {
+/// Damages healthy nodes with one container, `web`: doctor has these findings, and their remedies make a node healthy again.
+pub(super) fn find_and_mend_each(table: &str) {
+    cases(table).iter().for_each(|case| find_and_mend(case));
+}
+
+fn find_and_mend(damage: &str) {
     if damage.contains("net.bridge") && !std::path::Path::new("/proc/sys/net/bridge").exists() {
         testns::skip(damage, "the kernel has no br_netfilter");
         return;
     }
     let sick = Sick::new();
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, Some(8080));
+    let pod = sick.add("office", "web", Some(8080));
     assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
-    let path = netns(&pod);
-    let script = damage.replace("A.", &format!("{}.", sick.tour.subnet));
-    sh(&script.replace("ip -n pod", &format!("nsenter --net={path} ip")));
-    let texts: Vec<String> =
-        expected.iter().map(|(_, _, text, _)| text.replace("A.", &format!("{}.", sick.tour.subnet))).collect();
-    let expected: Vec<Expected> =
-        expected.iter().zip(&texts).map(|((kind, code, _, mends), text)| (*kind, *code, leak(text), *mends)).collect();
-    sick.expect(damage, &expected);
+    let case = sick.with_addresses(damage);
+    let (script, expected) = parse(&case);
+    sh(&script.replace("ip -n pod", &format!("nsenter --net={} ip", netns(&pod))));
+    sick.expect(script, &expected);
     if expected.iter().all(|(.., mends)| *mends) {
         let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
         let within = std::time::Duration::from_secs(5);
@@ -276,48 +228,32 @@ pub(super) fn find_and_mend((damage, expected): &Damage) {
     }
 }
 
-pub(super) fn leak(text: &str) -> &'static str {
-    Box::leak(text.to_owned().into_boxed_str())
-}
+const DAMAGES_BEFORE_ADD: &str = r#"
+ip link add cni0 type bridge; ip address add 10.244.1.1/24 dev cni0; ip link set cni0 up
+=> error gateway-address, mended: bridge cni0 has address 10.244.1.1/24
+ip link add tun9 type bridge; ip link set tun9 up; ip route add A.0/24 dev tun9
+=> warning route-elsewhere, mended: dev tun9 leads to addresses that the network gives
+ip link add docker0 type bridge; ip address add A.1/24 dev docker0; ip link set docker0 up
+=> warning route-elsewhere: Give the network another subnet
+ip address add 10.200.0.7/13 dev ens3
+=> warning route-elsewhere: is within 10.200.0.0/13, the network of link ens3
+ip link set ens3 mtu 1420
+=> warning mtu: that of ens3, the way out, 1420
+sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+=> error ipv6-disabled, mended: net/ipv6/conf/default/disable_ipv6 is 1
+"#;
 
 /// Doctor finds the fault in the configurations alone, before a container meets it.
 #[test]
 fn what_the_next_add_would_meet_is_found() {
-    let damages: [(&str, Expected); 6] = [
-        (
-            "ip link add cni0 type bridge; ip address add 10.244.1.1/24 dev cni0; ip link set cni0 up",
-            ("gateway-address", ERROR, "bridge cni0 has address 10.244.1.1/24", true),
-        ),
-        (
-            "ip link add tun9 type bridge; ip link set tun9 up; ip route add A.0/24 dev tun9",
-            ("route-elsewhere", WARNING, "dev tun9 leads to addresses that the network gives", true),
-        ),
-        (
-            "ip link add docker0 type bridge; ip address add A.1/24 dev docker0; ip link set docker0 up",
-            ("route-elsewhere", WARNING, "Give the network another subnet", false),
-        ),
-        (
-            "ip address add 10.200.0.7/13 dev ens3",
-            ("route-elsewhere", WARNING, "is within 10.200.0.0/13, the network of link ens3", false),
-        ),
-        ("ip link set ens3 mtu 1420", ("mtu", WARNING, "that of ens3, the way out, 1420", false)),
-        (
-            "sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
-            ("ipv6-disabled", ERROR, "net/ipv6/conf/default/disable_ipv6 is 1", true),
-        ),
-    ];
-    for (damage, expected) in damages {
+    for case in cases(DAMAGES_BEFORE_ADD) {
         let sick = Sick::new();
-        let subnet = format!("{}.0/24", sick.tour.subnet);
-        sick.network(
-            "10-office",
-            json!({"name": "office", "plugins": [
-            {"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local",
-             "ranges": [[{"subnet": subnet}], [{"subnet": "fd00:207::/64"}]]}}]}),
-        );
-        assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
-        sh(&damage.replace("A.", &format!("{}.", sick.tour.subnet)));
-        sick.expect(damage, &[expected]);
+        sick.office(&json!([{"type": "bridge", "isDefaultGateway": true, "ipam": sick.both_families()}]));
+        assert_eq!(sick.doctor(), (0, Vec::new()), "before {case}");
+        let case = sick.with_addresses(&case);
+        let (script, expected) = parse(&case);
+        sh(script);
+        sick.expect(script, &expected);
     }
 }
 
@@ -325,11 +261,8 @@ fn what_the_next_add_would_meet_is_found() {
 fn a_range_without_addresses_is_a_fault_of_the_configuration() {
     let sick = Sick::new();
     let (subnet, only) = (format!("{}.0/24", sick.tour.subnet), sick.tour.address(1));
-    sick.network(
-        "10-office",
-        json!({"name": "office", "plugins": [{"type": "bridge", "isGateway": true,
-        "ipam": {"type": "host-local", "subnet": subnet, "rangeStart": only, "rangeEnd": only}}]}),
-    );
+    sick.office(&json!([{"type": "bridge", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": subnet, "rangeStart": only, "rangeEnd": only}}]));
     let (exit, findings) = sick.doctor();
     let text = format!("range {only} to {only} has no address that a container can get");
     assert!(findings.iter().any(|it| it["kind"] == "config" && it["what"] == *text), "{findings:#?}");
@@ -359,13 +292,8 @@ fn plugins_of_a_network_below_1_1_0_are_asked_for_their_state() {
 fn the_master_of_containers_may_be_renamed_or_lose_its_carrier() {
     let sick = Sick::new();
     sh("ip link add nic0 type veth peer nic0-end; ip link set nic0 up; ip link set nic0-end up");
-    let ipam = json!({"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)});
-    sick.network(
-        "10-office",
-        json!({"name": "office", "plugins": [{"type": "macvlan", "master": "nic0", "ipam": ipam}]}),
-    );
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    sick.office(&json!([{"type": "macvlan", "master": "nic0", "ipam": sick.tour.host_local()}]));
+    let _pod = sick.add("office", "web", None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
     sh("ip link set nic0-end down");
     sick.expect("no carrier", &[("link-down", WARNING, "link nic0 has no carrier", false)]);
@@ -380,8 +308,7 @@ fn the_master_of_containers_may_be_renamed_or_lose_its_carrier() {
 #[test]
 fn ports_that_others_have_are_found() {
     let sick = Sick::new();
-    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, Some(8080));
+    let _web = sick.add("office", "web", Some(8080));
     // An address of the loopback link gets no packets from outside; another protocol is another port.
     let harmless = sick
         .tour
@@ -392,7 +319,7 @@ fn ports_that_others_have_are_found() {
     let listener = sick.tour.node.host().enter(|| TcpListener::bind("192.168.1.7:8080").unwrap());
     sick.expect("a process listens", &[("port-taken", WARNING, "of the node listens on port 8080/tcp", false)]);
     drop((listener, harmless));
-    sick.add("office", "other", &other, Some(8080));
+    let _other = sick.add("office", "other", Some(8080));
     sick.expect(
         "two containers",
         &[("port-twice", ERROR, "web/eth0 in network office asked for port 8080/tcp", false)],
@@ -404,14 +331,11 @@ fn ports_that_others_have_are_found() {
 fn a_healthy_node_has_no_finding() {
     let sick = Sick::new();
     let subnet = |last: u8| format!("{}.{last}/27", sick.tour.subnet);
-    sick.network(
-        "10-office",
-        json!({"name": "office", "plugins": [
+    sick.office(&json!([
         {"type": "bridge", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
          "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet(0)}], [{"subnet": "fd00:207:1::/64"}]]}},
         {"type": "portmap", "capabilities": {"portMappings": true}},
-        {"type": "firewall"}]}),
-    );
+        {"type": "firewall"}]));
     let plugin =
         |name: &str, plugin: Value| sick.network(&format!("20-{name}"), json!({"name": name, "plugins": [plugin]}));
     plugin(
@@ -429,10 +353,8 @@ fn a_healthy_node_has_no_finding() {
         "storage",
         json!({"type": "bridge", "bridge": "br6", "ipam": {"type": "host-local", "subnet": "fd00:207:2::/64"}}),
     );
-    let pods: Vec<Container> = (0..5).map(|_| sick.tour.node.container()).collect();
-    for (pod, network) in pods.iter().zip(["office", "lan", "pair", "switch", "storage"]) {
-        sick.add(network, network, pod, (network == "office").then_some(8080));
-    }
+    let _pods = ["office", "lan", "pair", "switch", "storage"]
+        .map(|network| sick.add(network, network, (network == "office").then_some(8080)));
     assert_eq!(sick.doctor(), (0, Vec::new()));
     let shown = sick.tour.cnitool(&["doctor"]);
     assert!(shown.starts_with("no faults found\nnot looked at: what only CHECK compares"), "{shown}");
@@ -464,13 +386,12 @@ fn a_healthy_node_has_no_finding() {
 #[test]
 fn an_address_that_a_container_has_taken_from_another_is_found() {
     let sick = Sick::new();
-    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, None);
-    sick.add("office", "other", &other, None);
+    let web = sick.add("office", "web", None);
+    let other = sick.add("office", "other", None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
     other.namespace().add_address("eth0", &format!("{}/24", sick.tour.address(2)));
     let text = format!("eth0 in the container has {}, too, which web/eth0 got in network office", sick.tour.address(2));
-    sick.expect("an address is taken", &[("duplicate-address", ERROR, leak(&text), true)]);
+    sick.expect("an address is taken", &[("duplicate-address", ERROR, &text, true)]);
     assert_eq!(web.namespace().global_addresses("eth0"), [sick.tour.address(2) + "/24"]);
 }
 
@@ -478,8 +399,7 @@ fn an_address_that_a_container_has_taken_from_another_is_found() {
 #[test]
 fn addresses_that_a_guest_has_are_not_missing() {
     let sick = Sick::new();
-    let pod = sick.tour.node.container();
-    sick.add("office", "vm", &pod, None);
+    let pod = sick.add("office", "vm", None);
     let inside = pod.namespace();
     inside.delete_addresses("eth0");
     sick.expect("before the guest", &[("container-side", ERROR, "does not have", false)]);

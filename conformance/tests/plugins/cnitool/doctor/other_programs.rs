@@ -1,11 +1,12 @@
 //! `cnitool doctor` and what other programs of a node do, or do not: daemons that have not run, and containers beside
 //! each other.
 
-use super::lost_packets::{ERROR, Sick, leak, sh};
+use super::cases::ERROR;
+use super::lost_packets::{Sick, sh};
 use crate::cnitool::netns;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -87,10 +88,9 @@ fn containers_with_one_ethernet_address_are_found() {
         "ipam": {"type": "host-local", "subnet": format!("{}.128/27", sick.tour.subnet)}},
         {"type": "tuning", "mac": "02:00:00:00:00:05"}]}),
     );
-    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("fixed", "web", &web, None);
+    let _web = sick.add("fixed", "web", None);
     assert_eq!(find(&sick, "duplicate-address").1, None);
-    sick.add("fixed", "other", &other, None);
+    let _other = sick.add("fixed", "other", None);
     let text = "several living containers on bridge br5 have Ethernet address 02:00:00:00:00:05";
     let (exit, finding) = find(&sick, "duplicate-address");
     assert_eq!((exit, finding.unwrap()["what"].clone()), (ERROR, json!(text)));
@@ -100,9 +100,8 @@ fn containers_with_one_ethernet_address_are_found() {
 #[test]
 fn an_ethernet_address_that_a_container_took_after_add_is_found() {
     let sick = Sick::new();
-    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, None);
-    sick.add("office", "other", &other, None);
+    let web = sick.add("office", "web", None);
+    let other = sick.add("office", "other", None);
     assert_eq!(find(&sick, "duplicate-address").1, None);
     let [web, other] = [&web, &other].map(netns);
     sh(&format!(
@@ -119,8 +118,7 @@ fn an_ethernet_address_that_a_container_took_after_add_is_found() {
 #[test]
 fn a_port_that_another_program_forwards_first_is_found() {
     let sick = Sick::new();
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, Some(8080));
+    let _pod = sick.add("office", "web", Some(8080));
     sh("iptables -w -t nat -N DOCKER; iptables -w -t nat -I PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
         iptables -w -t nat -A DOCKER ! -i docker0 -p tcp -m tcp --dport 8081 -j DNAT --to-destination 172.17.0.2:80");
     assert_eq!(sick.doctor(), (0, Vec::new()));
@@ -135,16 +133,13 @@ fn a_port_belongs_to_the_container_that_asked_for_it_and_not_to_its_address() {
     for backend in ["iptables", "nftables"] {
         let sick = Sick::new();
         for (file, name, bridge) in [("10-office", "office", "cni0"), ("20-two", "two", "cni1")] {
-            sick.network(
-                file,
-                json!({"name": name, "plugins": [{"type": "bridge", "bridge": bridge, "isDefaultGateway": true,
-                "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}},
-                {"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}}]}),
-            );
+            let bridge =
+                json!({"type": "bridge", "bridge": bridge, "isDefaultGateway": true, "ipam": sick.tour.host_local()});
+            let portmap = json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
+            sick.network(file, json!({"name": name, "plugins": [bridge, portmap]}));
         }
-        let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
-        sick.add("office", "web", &web, Some(8080));
-        sick.add("two", "other", &other, None);
+        let _web = sick.add("office", "web", Some(8080));
+        let _other = sick.add("two", "other", None);
         let findings = sick.doctor().1;
         assert!(findings.iter().any(|finding| finding["kind"] == "duplicate-address"), "{backend}: {findings:#?}");
         let of_ports = findings.iter().find(|finding| finding["kind"].as_str().unwrap().starts_with("port-"));
@@ -159,14 +154,13 @@ fn a_port_belongs_to_the_container_that_asked_for_it_and_not_to_its_address() {
 #[test]
 fn a_byte_order_mark_is_named_by_all_that_read_the_file() {
     let sick = Sick::new();
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    let _pod = sick.add("office", "web", None);
     let path = "/etc/cni/net.d/10-office.conflist";
     let network = fs::read(path).unwrap();
     fs::write(path, [b"\xef\xbb\xbf", network.as_slice()].concat()).unwrap();
     let evidence = &find(&sick, "config").1.unwrap()["evidence"];
     assert_eq!(evidence, &json!(["line 1, column 1: the file begins with a byte order mark"]));
-    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["explain", "web", "--json"]);
+    let output = sick.tour.call(&["explain", "web", "--json"]);
     let (said, answers) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(said.contains("it begins with a byte order mark. Save it as UTF-8 without one."), "{said}");
     assert!(
@@ -185,8 +179,7 @@ fn what_to_do_about_a_master_fits_what_became_of_it() {
         json!({"name": "lan", "plugins": [{"type": "macvlan", "master": "ens5",
         "ipam": {"type": "host-local", "subnet": "10.250.0.0/24"}}]}),
     );
-    let pod = sick.tour.node.container();
-    sick.add("lan", "web", &pod, None);
+    let _pod = sick.add("lan", "web", None);
     sh("ip link set ens5 down; ip link set ens5 name ens6; ip link set ens6 up");
     let finding = find(&sick, "link-gone").1.unwrap();
     assert!(finding["consequence"].as_str().unwrap().starts_with("The next ADD does not find it: "), "{finding}");
@@ -202,8 +195,7 @@ fn what_to_do_about_a_master_fits_what_became_of_it() {
 #[test]
 fn addresses_that_the_node_forgot_are_found_before_and_after_another_container_gets_them() {
     let sick = Sick::new();
-    let [web, new] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, Some(8080));
+    let _web = sick.add("office", "web", Some(8080));
     sh("rm -r /var/lib/cni/*");
     let address = sick.tour.address(2);
     let (exit, finding) = find(&sick, "unreserved");
@@ -214,7 +206,7 @@ fn addresses_that_the_node_forgot_are_found_before_and_after_another_container_g
     let shown = explained(&address);
     assert!(shown.starts_with(&format!("{address} is an address of web/eth0 in network office")), "{shown}");
     assert!(shown.contains("port 8080/tcp of the node is forwarded") && !shown.contains("has no gateway"), "{shown}");
-    sick.add("office", "new", &new, None);
+    let _new = sick.add("office", "new", None);
     let text = format!("several living containers have address {address}");
     assert_eq!(find(&sick, "duplicate-address").1.unwrap()["what"], text);
     let evidence = &find(&sick, "unreserved").1.unwrap()["evidence"];
@@ -225,10 +217,8 @@ fn addresses_that_the_node_forgot_are_found_before_and_after_another_container_g
 #[test]
 fn the_remedies_of_ipv6_that_was_turned_off_work_in_their_order() {
     let sick = Sick::new();
-    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "bridge", "isDefaultGateway": true,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]}}]}));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    sick.office(&json!([{"type": "bridge", "isDefaultGateway": true, "ipam": sick.both_families()}]));
+    let _pod = sick.add("office", "web", None);
     sh("sysctl -qw net.ipv6.conf.cni0.disable_ipv6=1");
     let kinds: Vec<Value> = sick.doctor().1.iter().map(|finding| finding["kind"].clone()).collect();
     assert_eq!(kinds, ["ipv6-disabled", "gateway-address"]);
@@ -245,17 +235,15 @@ fn a_bridge_of_many_containers_comes_back_by_the_remedy_as_printed() {
         ["ip link delete cni0", "for link in $(ls /sys/class/net | grep ^veth); do ip link set $link nomaster; done"]
     {
         let sick = Sick::new();
-        let pods: Vec<_> = (0..7).map(|_| sick.tour.node.container()).collect();
-        for (number, pod) in pods.iter().enumerate() {
-            sick.add("office", &format!("web{number}"), pod, (number == 0).then_some(8080));
-        }
+        let add = |number| sick.add("office", &format!("web{number}"), (number == 0).then_some(8080));
+        let pods: Vec<_> = (0..7).map(add).collect();
         sh(damage);
         let (kind, text) = if damage.contains("delete") {
             ("link-gone", "bridge cni0 is gone")
         } else {
             ("link-down", "links of living containers are no ports of bridge cni0")
         };
-        sick.expect(damage, &[(kind, ERROR, leak(text), true)]);
+        sick.expect(damage, &[(kind, ERROR, text, true)]);
         let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
         assert!(pods.iter().all(|pod| pod.namespace().pings(outside, LONG)), "{damage}");
     }
@@ -265,28 +253,19 @@ fn a_bridge_of_many_containers_comes_back_by_the_remedy_as_printed() {
 #[test]
 fn a_repair_says_before_what_it_leaves_of_a_bridge_with_another_ethernet_address() {
     let sick = Sick::new();
-    let [web, new] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, None);
+    let _web = sick.add("office", "web", None);
     sh("ip link delete cni0");
-    sick.add("office", "new", &new, None);
-    let repaired = |words: &[&str]| -> Vec<String> {
-        let output =
-            sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &[&["--json", "repair", "office"], words].concat());
+    let _new = sick.add("office", "new", None);
+    let repaired = |words: &[&str]| -> BTreeSet<String> {
+        let output = sick.tour.call(&[&["--json", "repair", "office"], words].concat());
         let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
         let of = |row: &Value| (row["container"] == "web").then(|| row["verdict"].as_str().unwrap().to_owned());
         rows.iter().filter_map(of).collect()
     };
-    let mut shown = repaired(&["--dry-run"]);
-    shown.sort();
-    shown.dedup();
-    assert_eq!(shown, ["left", "would be repaired"]);
-    let mut done = repaired(&[]);
-    done.sort();
-    done.dedup();
-    assert_eq!(done, ["left", "repaired"]);
+    assert_eq!(repaired(&["--dry-run"]), ["left", "would be repaired"].map(str::to_owned).into());
+    assert_eq!(repaired(&[]), ["left", "repaired"].map(str::to_owned).into());
     assert_eq!(sick.doctor(), (0, Vec::new()));
-    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["doctor", "--check", "--json"]);
-    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let (_, findings) = sick.tour.doctor(&["--check"]);
     assert_eq!(findings.len(), 1, "{findings:#?}");
     assert_eq!(findings[0]["remedy"], "Start the container anew.");
 }
@@ -298,12 +277,12 @@ fn status_of_an_old_version_asks_the_plugins_of_this_suite() {
     let list = json!({"cniVersion": "0.4.0", "name": "old", "plugins": [{"type": "macvlan", "master": "absent",
         "ipam": {"type": "host-local", "subnet": "10.250.0.0/24"}}]});
     fs::write("/etc/cni/net.d/20-old.conflist", list.to_string()).unwrap();
-    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["status", "old"]);
+    let output = sick.tour.call(&["status", "old"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("there is no interface of that name"), "{said}");
     sh("sed -i s/absent/ens3/ /etc/cni/net.d/20-old.conflist");
-    let output = sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &["--json", "status", "old"]);
+    let output = sick.tour.call(&["--json", "status", "old"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("\"asked\": true"), "{output:?}");
     assert_eq!(output.stderr, b"", "{output:?}");
 }
@@ -371,15 +350,11 @@ fn an_add_that_was_cut_off_is_taken_back_by_the_remedy_as_printed() {
         testns::write_executable(sick.tour.bin_dir.join("broken"), script).unwrap();
     };
     broken("1");
-    sick.network(
-        "10-office",
-        json!({"name": "office", "plugins": [{"type": "bridge", "isGateway": true,
-        "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}}, {"type": "broken"}]}),
-    );
+    sick.office(&json!([{"type": "bridge", "isGateway": true, "ipam": sick.tour.host_local()}, {"type": "broken"}]));
     let pod = sick.tour.node.container();
     let netns = netns(&pod);
     let words = ["add", "office", &netns, "--container-id", "web"];
-    assert!(!sick.tour.run(&sick.tour.bin_dir.join("cnitool"), &words).status.success());
+    assert!(!sick.tour.call(&words).status.success());
     // An ADD that may be under way is no fault.
     assert_eq!(find(&sick, "container-side").1, None);
     sh("touch -d '1 hour ago' /var/lib/cni/results/*");
@@ -396,12 +371,9 @@ fn an_add_that_was_cut_off_is_taken_back_by_the_remedy_as_printed() {
 #[test]
 fn a_remedy_runs_nothing_that_a_links_name_contains() {
     let sick = Sick::new();
-    let subnet = format!("{}.0/24", sick.tour.subnet);
-    sick.network(
-        "10-office",
-        json!({"name": "office", "plugins": [{"type": "bridge", "bridge": "b;false", "isDefaultGateway": true,
-            "ipam": {"type": "host-local", "subnet": subnet}}]}),
-    );
+    let bridge =
+        json!({"type": "bridge", "bridge": "b;false", "isDefaultGateway": true, "ipam": sick.tour.host_local()});
+    sick.office(&json!([bridge]));
     let pod = sick.tour.node.container();
     let netns = netns(&pod);
     sick.tour.cnitool(&["add", "office", &netns, "--container-id", "web", "--ifname", "e$(false)x"]);
@@ -427,9 +399,8 @@ fn a_fault_of_the_node_is_one_finding() {
     let sick = Sick::new();
     let lan = json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.208.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}});
     sick.network("20-lan", json!({"name": "lan", "plugins": [lan]}));
-    let [web, db] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, None);
-    sick.add("lan", "db", &db, None);
+    let _web = sick.add("office", "web", None);
+    let _db = sick.add("lan", "db", None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
     sh("sysctl -qw net.ipv4.ip_forward=0");
     let (_, findings) = sick.doctor();
@@ -443,8 +414,8 @@ fn a_fault_of_the_node_is_one_finding() {
 #[test]
 fn containers_that_come_and_go_are_no_fault() {
     let sick = Sick::new();
-    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, Some(8080));
+    let _web = sick.add("office", "web", Some(8080));
+    let other = sick.tour.node.container();
     let netns = netns(&other);
     let cnitool = sick.tour.bin_dir.join("cnitool").display().to_string();
     let call = |verb: &str| format!("{cnitool} {verb} office {netns} --container-id other >/dev/null || exit 1");
@@ -464,21 +435,17 @@ fn containers_that_come_and_go_are_no_fault() {
 #[test]
 fn an_attachment_whose_del_is_in_progress_is_not_judged() {
     let sick = Sick::new();
-    let plugin = sick.tour.bin_dir.join("waits");
     let script = r#"#!/bin/sh
 case $CNI_COMMAND in
 VERSION) echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}' ;;
 ADD) echo '{"cniVersion":"1.1.0"}' ;;
 DEL) cat /run/gate ;;
 esac"#;
-    fs::write(&plugin, script).unwrap();
-    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
-    let ipam = json!({"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)});
-    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": ipam});
-    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "waits"}, bridge]}));
+    testns::write_executable(sick.tour.bin_dir.join("waits"), script).unwrap();
+    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": sick.tour.host_local()});
+    sick.office(&json!([{"type": "waits"}, bridge]));
     sh("mkfifo /run/gate");
-    let web = sick.tour.node.container();
-    sick.add("office", "web", &web, None);
+    let web = sick.add("office", "web", None);
     let netns = netns(&web);
     let words = ["del", "office", &netns, "--container-id", "web"];
     let del = Command::new(sick.tour.bin_dir.join("cnitool")).args(words).env("CNI_PATH", &sick.tour.bin_dir).spawn();

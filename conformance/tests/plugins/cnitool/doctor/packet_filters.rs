@@ -1,7 +1,8 @@
 //! `cnitool doctor` and packet filters as other programs write them: what drops the packets of containers is named at each
 //! hook, with commands that open it, and a filter that lets them pass is no fault.
 
-use super::lost_packets::{ERROR, Sick, WARNING, leak, sh};
+use super::cases::{ERROR, WARNING, cases, parse};
+use super::lost_packets::{Sick, sh};
 use serde_json::json;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,13 +14,9 @@ const SHORT: Duration = Duration::from_millis(300);
 
 const LONG: Duration = Duration::from_secs(10);
 
-/// A program's rules, with `A` for the network's subnet, and what doctor says: exit code, text, and whether its remedy mends it.
-pub(super) type Filter = (&'static str, i32, &'static str);
-
 fn with_pod() -> (Sick, Container) {
     let sick = Sick::new();
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    let pod = sick.add("office", "web", None);
     (sick, pod)
 }
 
@@ -27,135 +24,90 @@ fn gets_out(pod: &Container, within: Duration) -> bool {
     pod.namespace().pings(OUTSIDE.parse::<IpAddr>().unwrap(), within)
 }
 
-const DROPPING: [Filter; 20] = [
-    (
-        "iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-         iptables -w -A FORWARD -i lxcbr0 -j ACCEPT; iptables -w -A FORWARD -j REJECT --reject-with icmp-host-prohibited",
-        ERROR,
-        "iptables -A FORWARD -j REJECT drops what no rule before it accepts, and no rule for them accepts packets from containers",
-    ),
-    // docker's: its own bridge, and an empty chain for the administrator.
-    (
-        "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A DOCKER-USER -j RETURN
-         iptables -w -A FORWARD -j DOCKER-USER; iptables -w -A FORWARD -i docker0 -j ACCEPT
-         iptables -w -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-        ERROR,
-        "chain FORWARD of iptables drops by policy what it does not accept, and no rule for them accepts packets to and from",
-    ),
-    ("iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i cni0 -o cni0 -j ACCEPT", ERROR, "packets to and from"),
-    (
-        "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-         iptables -w -A FORWARD -i cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-        ERROR,
-        "accepts packets from containers",
-    ),
-    ("iptables -w -t raw -A PREROUTING -i cni0 -j DROP", ERROR, "iptables -t raw -A PREROUTING -i cni0 -j DROP drops what"),
-    ("iptables -w -t mangle -A FORWARD -s A -j DROP", ERROR, "iptables -t mangle -A FORWARD -s A -j DROP drops what"),
-    // The first packet of each connection, and the state in several forms.
-    ("iptables -w -A FORWARD -m conntrack --ctstate NEW -j DROP", ERROR, "-m conntrack --ctstate NEW -j DROP drops what"),
-    (
-        "iptables -w -A FORWARD -s A -m conntrack ! --ctstate RELATED,ESTABLISHED -j REJECT",
-        ERROR,
-        "iptables -A FORWARD -s A -m conntrack --ctstate NEW -j REJECT drops what",
-    ),
-    (
-        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-         nft add rule inet guard pass ct state new drop",
-        ERROR,
-        "nft chain inet guard pass that iptables would write as -m conntrack --ctstate NEW -j DROP drops what",
-    ),
-    (
-        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-         nft 'add rule inet guard pass ct state { invalid, new, established } drop'",
-        ERROR,
-        "drops what no rule before it accepts",
-    ),
-    // Rules that name the way out, and nothing of the network.
-    ("iptables -w -A FORWARD -o ens3 -j REJECT", ERROR, "iptables -A FORWARD -o ens3 -j REJECT drops what no rule before it"),
-    (
-        "iptables -w -A FORWARD -i ens3 -m conntrack --ctstate RELATED,ESTABLISHED -j DROP",
-        ERROR,
-        "RELATED,ESTABLISHED -j DROP drops what no rule before it accepts, and no rule for them accepts packets to containers",
-    ),
-    ("iptables -w -A FORWARD ! -i ens+ -o ens+ -j DROP", ERROR, "iptables -A FORWARD ! -i ens+ -o ens+ -j DROP drops what"),
-    (
-        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-         nft add chain inet guard out; nft add rule inet guard out drop; nft add rule inet guard pass oifname ens3 goto out",
-        ERROR,
-        "nft chain inet guard out that iptables would write as -j DROP drops what no rule before it accepts",
-    ),
-    (
-        "nft add table inet guard; nft 'add chain inet guard early { type filter hook prerouting priority -300; policy drop; }'",
-        ERROR,
-        "nft chain inet guard early drops by policy",
-    ),
-    (
-        "nft add table ip guard; nft 'add chain ip guard late { type filter hook postrouting priority 0; }'
-         nft add rule ip guard late ip saddr A drop",
-        ERROR,
-        "nft chain ip guard late that iptables would write as -s A -j DROP drops what",
-    ),
-    (
-        "nft add table bridge guard; nft 'add chain bridge guard frames { type filter hook input priority 0; policy drop; }'",
-        ERROR,
-        "nft chain bridge guard frames drops by policy",
-    ),
-    (
-        "nft add table netdev guard; nft 'add chain netdev guard first { type filter hook ingress device cni0 priority 0; policy drop; }'",
-        ERROR,
-        "nft chain netdev guard first drops by policy",
-    ),
-    (
-        "nft add table inet guard; nft 'add set inet guard pods { type ifname . ipv4_addr; flags interval; elements = { cni0 . 10.250.0.0/24 } ; }'
-         nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-         nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass iifname . ip saddr @pods accept",
-        ERROR,
-        "accepts packets from containers",
-    ),
-    (
-        "nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-         nft 'add chain inet guard zones'; nft add rule inet guard pass ct state established,related accept
-         nft add rule inet guard zones iifname ens3 return; nft add rule inet guard zones reject
-         nft add rule inet guard pass jump zones",
-        ERROR,
-        "nft chain inet guard zones that iptables would write as -j REJECT drops what no rule before it accepts",
-    ),
-];
+const DROPPING: &str = r#"
+iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+iptables -w -A FORWARD -i lxcbr0 -j ACCEPT; iptables -w -A FORWARD -j REJECT --reject-with icmp-host-prohibited
+=> error firewall-drops, mended: iptables -A FORWARD -j REJECT drops what no rule before it accepts, and no rule for them accepts packets from containers
+# docker's: its own bridge, and an empty chain for the administrator.
+iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A DOCKER-USER -j RETURN
+iptables -w -A FORWARD -j DOCKER-USER; iptables -w -A FORWARD -i docker0 -j ACCEPT
+iptables -w -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+=> error firewall-drops, mended: chain FORWARD of iptables drops by policy what it does not accept, and no rule for them accepts packets to and from
+iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i cni0 -o cni0 -j ACCEPT
+=> error firewall-drops, mended: packets to and from
+iptables -w -P FORWARD DROP; iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+iptables -w -A FORWARD -i cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+=> error firewall-drops, mended: accepts packets from containers
+iptables -w -t raw -A PREROUTING -i cni0 -j DROP
+=> error firewall-drops, mended: iptables -t raw -A PREROUTING -i cni0 -j DROP drops what
+iptables -w -t mangle -A FORWARD -s A.0/24 -j DROP
+=> error firewall-drops, mended: iptables -t mangle -A FORWARD -s A.0/24 -j DROP drops what
+# The first packet of each connection, and the state in several forms.
+iptables -w -A FORWARD -m conntrack --ctstate NEW -j DROP
+=> error firewall-drops, mended: -m conntrack --ctstate NEW -j DROP drops what
+iptables -w -A FORWARD -s A.0/24 -m conntrack ! --ctstate RELATED,ESTABLISHED -j REJECT
+=> error firewall-drops, mended: iptables -A FORWARD -s A.0/24 -m conntrack --ctstate NEW -j REJECT drops what
+nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+nft add rule inet guard pass ct state new drop
+=> error firewall-drops, mended: nft chain inet guard pass that iptables would write as -m conntrack --ctstate NEW -j DROP drops what
+nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+nft 'add rule inet guard pass ct state { invalid, new, established } drop'
+=> error firewall-drops, mended: drops what no rule before it accepts
+# Rules that name the way out, and nothing of the network.
+iptables -w -A FORWARD -o ens3 -j REJECT
+=> error firewall-drops, mended: iptables -A FORWARD -o ens3 -j REJECT drops what no rule before it
+iptables -w -A FORWARD -i ens3 -m conntrack --ctstate RELATED,ESTABLISHED -j DROP
+=> error firewall-drops, mended: RELATED,ESTABLISHED -j DROP drops what no rule before it accepts, and no rule for them accepts packets to containers
+iptables -w -A FORWARD ! -i ens+ -o ens+ -j DROP
+=> error firewall-drops, mended: iptables -A FORWARD ! -i ens+ -o ens+ -j DROP drops what
+nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+nft add chain inet guard out; nft add rule inet guard out drop; nft add rule inet guard pass oifname ens3 goto out
+=> error firewall-drops, mended: nft chain inet guard out that iptables would write as -j DROP drops what no rule before it accepts
+nft add table inet guard; nft 'add chain inet guard early { type filter hook prerouting priority -300; policy drop; }'
+=> error firewall-drops, mended: nft chain inet guard early drops by policy
+nft add table ip guard; nft 'add chain ip guard late { type filter hook postrouting priority 0; }'
+nft add rule ip guard late ip saddr A.0/24 drop
+=> error firewall-drops, mended: nft chain ip guard late that iptables would write as -s A.0/24 -j DROP drops what
+nft add table bridge guard; nft 'add chain bridge guard frames { type filter hook input priority 0; policy drop; }'
+=> error firewall-drops, mended: nft chain bridge guard frames drops by policy
+nft add table netdev guard; nft 'add chain netdev guard first { type filter hook ingress device cni0 priority 0; policy drop; }'
+=> error firewall-drops, mended: nft chain netdev guard first drops by policy
+nft add table inet guard; nft 'add set inet guard pods { type ifname . ipv4_addr; flags interval; elements = { cni0 . 10.250.0.0/24 } ; }'
+nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
+nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass iifname . ip saddr @pods accept
+=> error firewall-drops, mended: accepts packets from containers
+nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
+nft 'add chain inet guard zones'; nft add rule inet guard pass ct state established,related accept
+nft add rule inet guard zones iifname ens3 return; nft add rule inet guard zones reject
+nft add rule inet guard pass jump zones
+=> error firewall-drops, mended: nft chain inet guard zones that iptables would write as -j REJECT drops what no rule before it accepts
+"#;
 
 #[test]
 fn a_filter_that_drops_packets_is_named_at_each_hook_and_opened_by_its_remedy() {
-    for (script, exit, text) in DROPPING {
+    for case in cases(DROPPING) {
         let (sick, pod) = with_pod();
-        let subnet = format!("{}.0/24", sick.tour.subnet);
+        let case = sick.with_addresses(&case);
+        let (script, expected) = parse(&case);
         assert!(gets_out(&pod, LONG), "before {script}");
-        sh(&replace(script, &subnet));
+        sh(script);
         assert!(!gets_out(&pod, SHORT), "{script} drops nothing");
-        sick.expect(script, &[("firewall-drops", exit, leak(&replace(text, &subnet)), true)]);
+        sick.expect(script, &expected);
         assert!(gets_out(&pod, LONG), "after the remedy of {script}");
     }
-}
-
-/// The subnet in place of ` A`, as a word.
-fn replace(text: &str, subnet: &str) -> String {
-    text.replace(" A ", &format!(" {subnet} "))
 }
 
 /// The firewall plugin accepts what its containers begin, and answers to it.
 #[test]
 fn a_filter_that_keeps_the_outside_from_ports_is_named() {
     let sick = Sick::new();
-    sick.network(
-        "10-office",
-        json!({"name": "office", "plugins": [
-        {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
-         "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}},
-        {"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}]}),
-    );
-    let pods = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "other", &pods[0], None);
+    sick.office(&json!([
+        {"type": "bridge", "isDefaultGateway": true, "ipMasq": true, "ipam": sick.tour.host_local()},
+        {"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}]));
+    let _other = sick.add("office", "other", None);
     sh("iptables -w -P FORWARD DROP");
     assert_eq!(sick.doctor(), (0, Vec::new()));
-    sick.add("office", "web", &pods[1], Some(8080));
+    let _web = sick.add("office", "web", Some(8080));
     let text = "chain FORWARD of iptables by its policy drops new connections to ports of containers";
     sick.expect("a port", &[("firewall-drops", ERROR, text, true)]);
 }
@@ -179,12 +131,12 @@ const PASSING: [&str; 10] = [
      iptables -w -t nat -I POSTROUTING -d 10.0.0.0/8 -j RETURN; iptables -w -t nat -I PREROUTING -i lxcbr0 -j RETURN
      iptables -w -t nat -I PREROUTING -p tcp --dport 81 -j REDIRECT",
     // An administrator's list of what passes a chain that drops all else.
-    "iptables -w -N GUARD; iptables -w -A FORWARD -j GUARD; iptables -w -A GUARD -s A -j RETURN
-     iptables -w -A GUARD -d A -j RETURN; iptables -w -A GUARD -j DROP",
+    "iptables -w -N GUARD; iptables -w -A FORWARD -j GUARD; iptables -w -A GUARD -s A.0/24 -j RETURN
+     iptables -w -A GUARD -d A.0/24 -j RETURN; iptables -w -A GUARD -j DROP",
     "nft add table inet guard; nft 'add set inet guard bad { type ipv4_addr . inet_service; elements = { 172.30.0.1 . 80 } ; }'
      nft 'add chain inet guard pass { type filter hook forward priority 0; }'
      nft add rule inet guard pass ip saddr . tcp dport @bad drop",
-    "nft add table inet guard; nft 'add set inet guard pods { type ifname . ipv4_addr; flags interval; elements = { cni0 . A } ; }'
+    "nft add table inet guard; nft 'add set inet guard pods { type ifname . ipv4_addr; flags interval; elements = { cni0 . A.0/24 } ; }'
      nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
      nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass iifname . ip saddr @pods accept",
     "nft add table netdev guard; nft 'add chain netdev guard first { type filter hook ingress device ens3 priority 0; }'
@@ -197,7 +149,7 @@ const PASSING: [&str; 10] = [
 fn a_filter_that_lets_packets_pass_is_no_fault() {
     for script in PASSING {
         let (sick, pod) = with_pod();
-        sh(&replace(script, &format!("{}.0/24", sick.tour.subnet)));
+        sh(&sick.with_addresses(script));
         assert!(gets_out(&pod, LONG), "{script} drops packets");
         assert_eq!(sick.doctor(), (0, Vec::new()), "{script}");
     }
@@ -225,8 +177,7 @@ fn containers_of_one_bridge_that_the_filter_parts_are_found() {
         return;
     }
     let (sick, pod) = with_pod();
-    let other = sick.tour.node.container();
-    sick.add("office", "other", &other, None);
+    let _other = sick.add("office", "other", None);
     let address = format!("{}.3", sick.tour.subnet).parse::<IpAddr>().unwrap();
     sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1; iptables -w -P FORWARD DROP
         iptables -w -A FORWARD -i cni0 -o ens3 -j ACCEPT
@@ -245,9 +196,8 @@ fn containers_without_addresses_that_the_filter_parts_are_found() {
         return;
     }
     let sick = Sick::new();
-    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "bridge", "bridge": "br5", "ipam": {}}]}));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    sick.office(&json!([{"type": "bridge", "bridge": "br5", "ipam": {}}]));
+    let _pod = sick.add("office", "web", None);
     sh("sysctl -qw net.bridge.bridge-nf-call-iptables=1");
     assert_eq!(sick.doctor(), (0, Vec::new()));
     sh("iptables -w -P FORWARD DROP");

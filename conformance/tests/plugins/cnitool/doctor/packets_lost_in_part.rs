@@ -1,266 +1,156 @@
 //! `cnitool doctor` on nodes whose containers have lost a part of their way out: one family, one link of a pair, a port, the uplink.
 
-use super::lost_packets::{Damage, ERROR, Sick, WARNING, find_and_mend, sh};
+use super::cases::{ERROR, WARNING};
+use super::lost_packets::{Sick, find_and_mend_each, sh};
 use crate::cnitool::netns;
 use serde_json::json;
 use std::process::Command;
 
-const DAMAGES: [Damage; 38] = [
-    (
-        "ip link set $(ls /sys/class/net | grep ^veth) mtu 1300",
-        &[("mtu", WARNING, "is 1300, and that of its other end in the container 1500", true)],
-    ),
-    (
-        "ip route del default",
-        &[("no-way-out", WARNING, "the node has no IPv4 route out, and an IPv4 address on ens3", false)],
-    ),
-    (
-        "ip route add unreachable default metric 1; ip route del default via 192.168.1.1",
-        &[(
-            "no-way-out",
-            WARNING,
-            "the node's route unreachable default refuses IPv4 packets to other networks",
-            false,
-        )],
-    ),
-    (
-        "ip link add wan type veth peer wan-end; ip link set wan up; ip address add 203.0.113.7/24 dev wan
-         ip route replace default via 203.0.113.1 dev wan onlink",
-        &[("link-down", WARNING, "link wan, the way out, has no carrier", false)],
-    ),
-    (
-        "ip link add br-ex type bridge; ip link add wan type veth peer wan-end; ip link set wan master br-ex
-         ip link set br-ex up; ip address add 203.0.113.7/24 dev br-ex
-         ip route replace default via 203.0.113.1 dev br-ex onlink",
-        &[("link-down", WARNING, "link br-ex, the way out, has no carrier: no port of the bridge has one", false)],
-    ),
-    (
-        "ip -n pod route replace default via A.99",
-        &[("container-side", ERROR, "the container's IPv4 route out leads by A.99, and ADD gave it A.1", true)],
-    ),
-    (
-        "ip -n pod route add 192.0.0.0/8 via A.99",
-        &[("container-side", ERROR, "the container's IPv4 route out leads by A.99, and ADD gave it A.1", true)],
-    ),
-    (
-        "ip link add vpn type bridge; ip address add A.1/24 dev vpn noprefixroute; ip link set vpn up
-         ip route del A.0/24 dev cni0; ip route add A.0/24 dev vpn src A.1; ip route append A.0/24 dev cni0 src A.1",
-        &[("route-elsewhere", ERROR, "leads to vpn and not to cni0, by route A.0/24", false)],
-    ),
-    ("ip rule add from A.0/24 prohibit", &[("route-elsewhere", ERROR, "Packets of these", true)]),
-    (
-        "ip rule add from A.0/24 iif cni0 prohibit",
-        &[("route-elsewhere", ERROR, "see ip rule, and ip route get", false)],
-    ),
-    (
-        "ip route add blackhole 0.0.0.0/1; ip route add blackhole 128.0.0.0/1",
-        &[(
-            "no-way-out",
-            WARNING,
-            "the node's route blackhole 128.0.0.0/1 refuses IPv4 packets to other networks",
-            true,
-        )],
-    ),
-    (
-        "ip route add default dev lo table 77; ip rule add iif cni0 lookup 77",
-        &[("route-elsewhere", ERROR, "by cni0 to other networks to lo, where no other networks are", false)],
-    ),
-    (
-        "ip rule add to A.0/24 prohibit",
-        &[("route-elsewhere", ERROR, "the node's rule to A.0/24 prohibit refuses packets to containers", true)],
-    ),
-    (
-        "ip link set cni0 arp off",
-        &[("gateway-address", ERROR, "link cni0 neither asks nor answers for Ethernet addresses", true)],
-    ),
-    (
-        "ip link set ens3 arp off",
-        &[("link-down", WARNING, "link ens3, the way out, neither asks nor answers for Ethernet addresses", true)],
-    ),
-    (
-        "ip neigh replace A.2 lladdr 02:11:22:33:44:55 dev cni0 nud permanent",
-        &[("route-elsewhere", ERROR, "02:11:22:33:44:55 as the fixed Ethernet address of A.2 on cni0", true)],
-    ),
-    (
-        "ip address flush dev ens3; ip -6 route flush dev ens3",
-        &[("no-way-out", WARNING, "Give link ens3 its address, and", false)],
-    ),
-    (
-        "ip address flush dev ens3; ip -6 route replace default dev ens3",
-        &[("no-way-out", WARNING, "the way out in IPv6, has no IPv6 address", false)],
-    ),
-    ("ip link set ens3 down", &[("no-way-out", WARNING, "Set link ens3 up, and", false)]),
-    ("ip link set ens3 master cni0", &[("link-down", ERROR, "link ens3, the way out, is a port of bridge cni0", true)]),
-    (
-        "ip route replace default via A.2",
-        &[("no-way-out", WARNING, "route out leads to cni0, where no other networks", false)],
-    ),
-    (
-        "bridge link set dev $(ls /sys/class/net | grep ^veth) flood off learning off",
-        &[("link-down", ERROR, "is a port that neither learns Ethernet addresses nor gets frames", true)],
-    ),
-    (
-        "bridge link set dev $(ls /sys/class/net | grep ^veth) state 0",
-        &[("link-down", ERROR, "is a blocked or disabled port", true)],
-    ),
-    (
-        "bridge link set dev $(ls /sys/class/net | grep ^veth) isolated on",
-        &[("link-down", WARNING, "is an isolated port", true)],
-    ),
-    (
-        "bridge link set dev $(ls /sys/class/net | grep ^veth) hairpin off",
-        &[("link-down", WARNING, "has no hairpin", true)],
-    ),
-    (
-        "ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave bcast_flood off",
-        &[("link-down", ERROR, "is a port that gets no broadcasts", true)],
-    ),
-    (
-        "ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave mcast_flood off",
-        &[("link-down", WARNING, "is a port that gets no multicasts to unknown groups", true)],
-    ),
-    (
-        "ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave locked on",
-        &[("link-down", ERROR, "is a locked port", true)],
-    ),
-    (
-        "ip link set cni0 type bridge stp_state 1 forward_delay 3000
-         veth=$(ls /sys/class/net | grep ^veth); ip link set $veth down; ip link set $veth up",
-        &[("link-down", WARNING, "is a port that passes on nothing yet", true)],
-    ),
-    (
-        "ip neigh replace A.2 lladdr 02:11:22:33:44:55 dev cni0 nud noarp",
-        &[("route-elsewhere", ERROR, "02:11:22:33:44:55 as the fixed Ethernet address of A.2 on cni0", true)],
-    ),
-    // The file and the living container differ.
-    (
-        "sed -i 's/\"subnet\"/\"gateway\":\"A.254\",\"subnet\"/' /etc/cni/net.d/10-office.conflist",
-        &[("gateway-address", ERROR, "Give the network its old gateway again, which web/eth0 has", false)],
-    ),
-    (
-        "sed -i 's/\"name\":\"office\"/\"name\":\"moved\"/' /etc/cni/net.d/10-office.conflist",
-        &[("duplicate-address", WARNING, "the next ADD may give A.2, which web/eth0 in network office has", false)],
-    ),
-    (
-        "ip address del A.1/24 dev cni0; ip address add A.1/23 dev cni0",
-        &[("gateway-address", ERROR, "ip address add A.1/24 dev cni0; ip address del A.1/23 dev cni0", true)],
-    ),
-    // What is closed to others stays so.
-    (
-        "iptables -w -A FORWARD -s A.2 -j DROP",
-        &[("firewall-drops", ERROR, "iptables -I FORWARD -s A.2/32 -j ACCEPT", true)],
-    ),
-    (
-        "iptables -w -N CNI-ADMIN; iptables -w -I FORWARD -j CNI-ADMIN; iptables -w -A CNI-ADMIN -s A.2 -j DROP",
-        &[("firewall-drops", ERROR, "iptables -A CNI-ADMIN -s A.2/32 -j DROP drops what", true)],
-    ),
-    (
-        "iptables -w -A FORWARD -d A.2 -p tcp --dport 80 -j ACCEPT
-         iptables -w -A FORWARD -d A.2 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-         iptables -w -A FORWARD -d A.2 -j REJECT",
-        &[("firewall-drops", 0, "iptables -A FORWARD -d A.2/32 -j REJECT may drop them", false)],
-    ),
-    (
-        "ip -n pod link set eth0 mtu 1600",
-        &[("mtu", WARNING, "is 1500, and that of its other end in the container 1600", true)],
-    ),
-    (
-        "ip rule add pref 100 lookup local; ip rule del pref 0; ip rule add pref 50 to A.1 lookup main",
-        &[("gateway-address", ERROR, "does not take packets to the gateway's address A.1 for its own", false)],
-    ),
-];
+const DAMAGES: &str = r#"
+ip link set $(ls /sys/class/net | grep ^veth) mtu 1300
+=> warning mtu, mended: is 1300, and that of its other end in the container 1500
+ip route del default
+=> warning no-way-out: the node has no IPv4 route out, and an IPv4 address on ens3
+ip route add unreachable default metric 1; ip route del default via 192.168.1.1
+=> warning no-way-out: the node's route unreachable default refuses IPv4 packets to other networks
+ip link add wan type veth peer wan-end; ip link set wan up; ip address add 203.0.113.7/24 dev wan
+ip route replace default via 203.0.113.1 dev wan onlink
+=> warning link-down: link wan, the way out, has no carrier
+ip link add br-ex type bridge; ip link add wan type veth peer wan-end; ip link set wan master br-ex
+ip link set br-ex up; ip address add 203.0.113.7/24 dev br-ex
+ip route replace default via 203.0.113.1 dev br-ex onlink
+=> warning link-down: link br-ex, the way out, has no carrier: no port of the bridge has one
+ip -n pod route replace default via A.99
+=> error container-side, mended: the container's IPv4 route out leads by A.99, and ADD gave it A.1
+ip -n pod route add 192.0.0.0/8 via A.99
+=> error container-side, mended: the container's IPv4 route out leads by A.99, and ADD gave it A.1
+ip link add vpn type bridge; ip address add A.1/24 dev vpn noprefixroute; ip link set vpn up
+ip route del A.0/24 dev cni0; ip route add A.0/24 dev vpn src A.1; ip route append A.0/24 dev cni0 src A.1
+=> error route-elsewhere: leads to vpn and not to cni0, by route A.0/24
+ip rule add from A.0/24 prohibit
+=> error route-elsewhere, mended: Packets of these
+ip rule add from A.0/24 iif cni0 prohibit
+=> error route-elsewhere: see ip rule, and ip route get
+ip route add blackhole 0.0.0.0/1; ip route add blackhole 128.0.0.0/1
+=> warning no-way-out, mended: the node's route blackhole 128.0.0.0/1 refuses IPv4 packets to other networks
+ip route add default dev lo table 77; ip rule add iif cni0 lookup 77
+=> error route-elsewhere: by cni0 to other networks to lo, where no other networks are
+ip rule add to A.0/24 prohibit
+=> error route-elsewhere, mended: the node's rule to A.0/24 prohibit refuses packets to containers
+ip link set cni0 arp off
+=> error gateway-address, mended: link cni0 neither asks nor answers for Ethernet addresses
+ip link set ens3 arp off
+=> warning link-down, mended: link ens3, the way out, neither asks nor answers for Ethernet addresses
+ip neigh replace A.2 lladdr 02:11:22:33:44:55 dev cni0 nud permanent
+=> error route-elsewhere, mended: 02:11:22:33:44:55 as the fixed Ethernet address of A.2 on cni0
+ip address flush dev ens3; ip -6 route flush dev ens3
+=> warning no-way-out: Give link ens3 its address, and
+ip address flush dev ens3; ip -6 route replace default dev ens3
+=> warning no-way-out: the way out in IPv6, has no IPv6 address
+ip link set ens3 down
+=> warning no-way-out: Set link ens3 up, and
+ip link set ens3 master cni0
+=> error link-down, mended: link ens3, the way out, is a port of bridge cni0
+ip route replace default via A.2
+=> warning no-way-out: route out leads to cni0, where no other networks
+bridge link set dev $(ls /sys/class/net | grep ^veth) flood off learning off
+=> error link-down, mended: is a port that neither learns Ethernet addresses nor gets frames
+bridge link set dev $(ls /sys/class/net | grep ^veth) state 0
+=> error link-down, mended: is a blocked or disabled port
+bridge link set dev $(ls /sys/class/net | grep ^veth) isolated on
+=> warning link-down, mended: is an isolated port
+bridge link set dev $(ls /sys/class/net | grep ^veth) hairpin off
+=> warning link-down, mended: has no hairpin
+ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave bcast_flood off
+=> error link-down, mended: is a port that gets no broadcasts
+ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave mcast_flood off
+=> warning link-down, mended: is a port that gets no multicasts to unknown groups
+ip link set $(ls /sys/class/net | grep ^veth) type bridge_slave locked on
+=> error link-down, mended: is a locked port
+ip link set cni0 type bridge stp_state 1 forward_delay 3000
+veth=$(ls /sys/class/net | grep ^veth); ip link set $veth down; ip link set $veth up
+=> warning link-down, mended: is a port that passes on nothing yet
+ip neigh replace A.2 lladdr 02:11:22:33:44:55 dev cni0 nud noarp
+=> error route-elsewhere, mended: 02:11:22:33:44:55 as the fixed Ethernet address of A.2 on cni0
+# The file and the living container differ.
+sed -i 's/"subnet"/"gateway":"A.254","subnet"/' /etc/cni/net.d/10-office.conflist
+=> error gateway-address: Give the network its old gateway again, which web/eth0 has
+sed -i 's/"name":"office"/"name":"moved"/' /etc/cni/net.d/10-office.conflist
+=> warning duplicate-address: the next ADD may give A.2, which web/eth0 in network office has
+ip address del A.1/24 dev cni0; ip address add A.1/23 dev cni0
+=> error gateway-address, mended: ip address add A.1/24 dev cni0; ip address del A.1/23 dev cni0
+# What is closed to others stays so.
+iptables -w -A FORWARD -s A.2 -j DROP
+=> error firewall-drops, mended: iptables -I FORWARD -s A.2/32 -j ACCEPT
+iptables -w -N CNI-ADMIN; iptables -w -I FORWARD -j CNI-ADMIN; iptables -w -A CNI-ADMIN -s A.2 -j DROP
+=> error firewall-drops, mended: iptables -A CNI-ADMIN -s A.2/32 -j DROP drops what
+iptables -w -A FORWARD -d A.2 -p tcp --dport 80 -j ACCEPT
+iptables -w -A FORWARD -d A.2 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+iptables -w -A FORWARD -d A.2 -j REJECT
+=> note firewall-drops: iptables -A FORWARD -d A.2/32 -j REJECT may drop them
+ip -n pod link set eth0 mtu 1600
+=> warning mtu, mended: is 1500, and that of its other end in the container 1600
+ip rule add pref 100 lookup local; ip rule del pref 0; ip rule add pref 50 to A.1 lookup main
+=> error gateway-address: does not take packets to the gateway's address A.1 for its own
+"#;
 
 /// The container's own side.
-const DAMAGES_INSIDE: [Damage; 16] = [
-    (
-        "ip -n pod link set eth0 arp off",
-        &[("container-side", ERROR, "eth0 in the container neither asks nor answers", true)],
-    ),
-    (
-        "ip -n pod neigh replace A.1 lladdr 02:11:22:33:44:55 dev eth0 nud permanent",
-        &[("container-side", ERROR, "02:11:22:33:44:55 as the fixed Ethernet address of its gateway A.1", true)],
-    ),
-    (
-        "ip -n pod route add blackhole A.1",
-        &[("container-side", ERROR, "route blackhole A.1/32 refuses packets to its gateway A.1", true)],
-    ),
-    (
-        "ip -n pod rule add prohibit pref 100",
-        &[("container-side", ERROR, "in the container, rule prohibit refuses IPv4 packets to other networks", true)],
-    ),
-    (
-        "ip -n pod route add blackhole 192.175.48.0/24",
-        &[("container-side", ERROR, "in the container, route blackhole 192.175.48.0/24 refuses IPv4 packets", true)],
-    ),
-    (
-        "ip -n pod route replace default dev eth0",
-        &[("container-side", ERROR, "route out leads by no gateway, and ADD gave it A.1", true)],
-    ),
-    (
-        "ip -n pod address add A.2/32 dev eth0; ip -n pod address del A.2/24 dev eth0; ip -n pod route replace default via A.1 dev eth0 onlink",
-        &[("container-side", ERROR, "eth0 in the container has A.2/32, and ADD gave it A.2/24", true)],
-    ),
-    (
-        "ip -n pod address add 10.9.9.9/32 dev lo; ip -n pod route replace default via A.1 src 10.9.9.9",
-        &[("container-side", ERROR, "IPv4 packets to other networks have source 10.9.9.9, and the node's", true)],
-    ),
-    (
-        "ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
-         ip -n pod address add 10.50.0.1/24 dev own
-         ip -n pod route add 0.0.0.0/1 dev own; ip -n pod route add 128.0.0.0/1 dev own",
-        &[("container-side", WARNING, "route out leads by its link own, which no attachment in the cache made", true)],
-    ),
-    (
-        "ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
-         ip -n pod address add A.129/25 dev own",
-        &[("container-side", WARNING, "A.128/25 is the subnet of link own, and part of the network's", false)],
-    ),
-    (
-        "ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
-         ip -n pod address add 192.168.0.1/16 dev own",
-        &[(
-            "container-side",
-            WARNING,
-            "192.168.0.0/16 is the subnet of link own, and the node's address is in it",
-            false,
-        )],
-    ),
-    (
-        "ip -n pod link set eth0 address $(cat /sys/class/net/cni0/address); ip neigh flush dev cni0",
-        &[("duplicate-address", ERROR, "of its bridge cni0 itself", true)],
-    ),
-    (
-        "ip -n pod route add blackhole default table 55; ip -n pod rule add lookup 55 pref 99",
-        &[("container-side", ERROR, "a rule of routing or another table in the container refuses IPv4 packets", false)],
-    ),
-    ("ip -n pod address flush dev eth0", &[("container-side", ERROR, "eth0 in the container does not have A.2", true)]),
-    (
-        "ip -n pod address add A.1/32 dev eth0",
-        &[("duplicate-address", ERROR, "eth0 in the container has A.1, too, which the node has on link cni0", true)],
-    ),
-    ("ip -n pod route flush dev eth0", &[("container-side", ERROR, "the container has no IPv4 route out", true)]),
-];
+const DAMAGES_INSIDE: &str = r#"
+ip -n pod link set eth0 arp off
+=> error container-side, mended: eth0 in the container neither asks nor answers
+ip -n pod neigh replace A.1 lladdr 02:11:22:33:44:55 dev eth0 nud permanent
+=> error container-side, mended: 02:11:22:33:44:55 as the fixed Ethernet address of its gateway A.1
+ip -n pod route add blackhole A.1
+=> error container-side, mended: route blackhole A.1/32 refuses packets to its gateway A.1
+ip -n pod rule add prohibit pref 100
+=> error container-side, mended: in the container, rule prohibit refuses IPv4 packets to other networks
+ip -n pod route add blackhole 192.175.48.0/24
+=> error container-side, mended: in the container, route blackhole 192.175.48.0/24 refuses IPv4 packets
+ip -n pod route replace default dev eth0
+=> error container-side, mended: route out leads by no gateway, and ADD gave it A.1
+ip -n pod address add A.2/32 dev eth0; ip -n pod address del A.2/24 dev eth0; ip -n pod route replace default via A.1 dev eth0 onlink
+=> error container-side, mended: eth0 in the container has A.2/32, and ADD gave it A.2/24
+ip -n pod address add 10.9.9.9/32 dev lo; ip -n pod route replace default via A.1 src 10.9.9.9
+=> error container-side, mended: IPv4 packets to other networks have source 10.9.9.9, and the node's
+ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
+ip -n pod address add 10.50.0.1/24 dev own
+ip -n pod route add 0.0.0.0/1 dev own; ip -n pod route add 128.0.0.0/1 dev own
+=> warning container-side, mended: route out leads by its link own, which no attachment in the cache made
+ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
+ip -n pod address add A.129/25 dev own
+=> warning container-side: A.128/25 is the subnet of link own, and part of the network's
+ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
+ip -n pod address add 192.168.0.1/16 dev own
+=> warning container-side: 192.168.0.0/16 is the subnet of link own, and the node's address is in it
+ip -n pod link set eth0 address $(cat /sys/class/net/cni0/address); ip neigh flush dev cni0
+=> error duplicate-address, mended: of its bridge cni0 itself
+ip -n pod route add blackhole default table 55; ip -n pod rule add lookup 55 pref 99
+=> error container-side: a rule of routing or another table in the container refuses IPv4 packets
+ip -n pod address flush dev eth0
+=> error container-side, mended: eth0 in the container does not have A.2
+ip -n pod address add A.1/32 dev eth0
+=> error duplicate-address, mended: eth0 in the container has A.1, too, which the node has on link cni0
+ip -n pod route flush dev eth0
+=> error container-side, mended: the container has no IPv4 route out
+"#;
 
 #[test]
 fn each_fault_of_the_containers_own_side_is_found() {
-    DAMAGES_INSIDE.iter().for_each(find_and_mend);
+    find_and_mend_each(DAMAGES_INSIDE);
 }
 
 #[test]
 fn each_way_that_is_lost_in_part_is_found() {
-    DAMAGES.iter().for_each(find_and_mend);
+    find_and_mend_each(DAMAGES);
 }
 
 /// The kernel keeps an address that duplicate address detection found with another, and answers no neighbour that asks for it.
 #[test]
 fn an_address_that_the_kernel_does_not_use_is_found() {
     let sick = Sick::new();
-    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
-    let bridge = json!({"type": "bridge", "isDefaultGateway": true, "ipam": {"type": "host-local", "ranges": ranges}});
-    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
-    let [web, thief] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, None);
-    sick.add("office", "thief", &thief, None);
+    sick.office(&json!([{"type": "bridge", "isDefaultGateway": true, "ipam": sick.both_families()}]));
+    let web = sick.add("office", "web", None);
+    let thief = sick.add("office", "thief", None);
     let [own, netns] = [&web, &thief].map(netns);
     sh(&format!(
         "gateway=fd00:207:1::1/64; ip address del $gateway dev cni0
@@ -294,11 +184,10 @@ fn an_address_that_the_kernel_does_not_use_is_found() {
 #[test]
 fn a_pair_without_bridge_is_mended_at_once() {
     let sick = Sick::new();
-    let ranges = json!([[{"subnet": format!("{}.0/24", sick.tour.subnet)}], [{"subnet": "fd00:207:1::/64"}]]);
-    let ipam = json!({"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
-    sick.network("10-office", json!({"name": "office", "plugins": [{"type": "ptp", "ipam": ipam}]}));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    let mut ipam = sick.both_families();
+    ipam["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    sick.office(&json!([{"type": "ptp", "ipam": ipam}]));
+    let _pod = sick.add("office", "web", None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
     // The reference's veth has no mark.
     sh(
@@ -362,13 +251,12 @@ fn what_is_lost_in_one_family_is_found() {
 #[test]
 fn the_container_whose_link_narrows_the_bridge_is_named() {
     let sick = Sick::new();
-    let [web, other] = [sick.tour.node.container(), sick.tour.node.container()];
-    sick.add("office", "web", &web, None);
+    let web = sick.add("office", "web", None);
     let netns = netns(&web);
     sh(&format!(
         "ip link set $(ls /sys/class/net | grep ^veth) mtu 900; nsenter --net={netns} ip link set eth0 mtu 900"
     ));
-    sick.add("office", "other", &other, None);
+    let _other = sick.add("office", "other", None);
     let text = "mtu of containers is 1500, and that of their bridge cni0 900, by web/eth0, which ADD gave 1500";
     sick.expect("a narrow container", &[("mtu", WARNING, text, true)]);
 }
@@ -376,8 +264,7 @@ fn the_container_whose_link_narrows_the_bridge_is_named() {
 #[test]
 fn an_end_of_a_pair_that_was_moved_away_is_missed() {
     let sick = Sick::new();
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    let pod = sick.add("office", "web", None);
     sh(&format!("ip link set $(ls /sys/class/net | grep ^veth) netns {}", pod.namespace().path().display()));
     let text = "the host's end of eth0 in the container is not on the node";
     sick.expect("a moved end", &[("link-down", ERROR, text, false)]);
@@ -387,8 +274,7 @@ fn an_end_of_a_pair_that_was_moved_away_is_missed() {
 #[test]
 fn a_container_whose_bridge_and_records_are_gone_is_found() {
     let sick = Sick::new();
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    let _pod = sick.add("office", "web", None);
     sh("ip link delete cni0; rm -r /var/lib/cni/*; iptables -w -t nat -F");
     let (exit, findings) = sick.doctor();
     let text = "links of living containers, which the cache does not have, are no ports of a bridge";
@@ -429,12 +315,9 @@ fn a_route_that_stayed_on_a_port_of_the_nodes_bridge_is_removed() {
 #[test]
 fn an_ifb_that_is_down_or_gone_is_made_again() {
     let sick = Sick::new();
-    let bridge = json!({"type": "bridge", "isDefaultGateway": true,
-        "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}});
-    let limit = json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000});
-    sick.network("10-office", json!({"name": "office", "plugins": [bridge, limit]}));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    sick.office(&json!([{"type": "bridge", "isDefaultGateway": true, "ipam": sick.tour.host_local()},
+        {"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000}]));
+    let _pod = sick.add("office", "web", None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
     sh("ip link set $(ls /sys/class/net | grep ^bwp) down");
     sick.expect("an ifb", &[("link-down", ERROR, "bwp", true)]);
@@ -449,8 +332,7 @@ fn an_ifb_that_is_down_or_gone_is_made_again() {
 #[test]
 fn a_masquerade_that_is_gone_with_the_cache_is_missed() {
     let sick = Sick::new();
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    let _pod = sick.add("office", "web", None);
     sh("rm -r /var/lib/cni/results");
     assert_eq!(sick.doctor(), (0, Vec::new()));
     sh("iptables -w -t nat -F; nft flush ruleset");
@@ -461,12 +343,9 @@ fn a_masquerade_that_is_gone_with_the_cache_is_missed() {
 #[test]
 fn a_wide_network_without_a_way_out_is_no_fault() {
     let sick = Sick::new();
-    let bridge = json!({"type": "bridge", "isGateway": true, "mtu": 9000,
-        "ipam": {"type": "host-local", "subnet": format!("{}.0/24", sick.tour.subnet)}});
-    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
+    sick.office(&json!([{"type": "bridge", "isGateway": true, "mtu": 9000, "ipam": sick.tour.host_local()}]));
     assert_eq!(sick.doctor(), (0, Vec::new()));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    let _pod = sick.add("office", "web", None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
 }
 
@@ -474,9 +353,7 @@ fn a_wide_network_without_a_way_out_is_no_fault() {
 #[test]
 fn an_interface_that_is_down_by_its_network_is_no_fault() {
     let sick = Sick::new();
-    let bridge = json!({"type": "bridge", "disableContainerInterface": true, "ipam": {}});
-    sick.network("10-office", json!({"name": "office", "plugins": [bridge]}));
-    let pod = sick.tour.node.container();
-    sick.add("office", "web", &pod, None);
+    sick.office(&json!([{"type": "bridge", "disableContainerInterface": true, "ipam": {}}]));
+    let _pod = sick.add("office", "web", None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
 }

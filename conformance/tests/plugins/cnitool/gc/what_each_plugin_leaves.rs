@@ -156,11 +156,10 @@ impl Scene {
 
     /// The exit code, and what is left over.
     fn doctor(&self) -> (i32, String) {
-        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
-        let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let (code, findings) = self.tour.doctor(&[]);
         let left: Vec<String> =
             findings.iter().filter(|one| one["kind"] == "leftover").map(|one| one["evidence"].to_string()).collect();
-        (output.status.code().unwrap(), left.join("\n"))
+        (code, left.join("\n"))
     }
 
     /// The pod's namespace ends without DEL.
