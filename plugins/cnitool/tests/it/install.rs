@@ -24,6 +24,20 @@ esac
     tool.executable("from/cni-plugins", &script.replace("MARK", SUITE_MARK).replace("RELEASE", release))
 }
 
+/// A folder with release 1, which is not installed.
+pub(crate) fn with_release() -> Tool {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    tool
+}
+
+/// A folder with release 1 installed.
+fn installed() -> Tool {
+    let tool = with_release();
+    install(&tool, &[]).ok();
+    tool
+}
+
 /// Installs from the script into `target`.
 pub(crate) fn install(tool: &Tool, words: &[&str]) -> Ended {
     install_by(tool, tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref()), words)
@@ -44,8 +58,7 @@ fn install_by(tool: &Tool, mut command: Command, words: &[&str]) -> Ended {
 
 #[test]
 fn each_plugin_is_a_file_of_its_own() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     expect![[r#"
         0
         stdout: NAME        PATH                               REPLACED
@@ -87,9 +100,7 @@ fn each_plugin_is_a_file_of_its_own() {
 /// Third-party installers do this: `cp` writes into the existing file.
 #[test]
 fn a_file_written_over_one_plugin_changes_no_other() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let theirs = tool.executable("theirs", "theirs");
     std::fs::copy(theirs, tool.path("target/host-local")).unwrap();
     assert!(tool.read("target/bridge").contains("release 1"), "bridge is bridge");
@@ -97,8 +108,7 @@ fn a_file_written_over_one_plugin_changes_no_other() {
 
 #[test]
 fn hard_links_are_for_who_asks_and_an_upgrade_parts_them() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let meta = |name: &str| tool.path(name).metadata().unwrap();
     install(&tool, &["--link", "hard"]).ok();
     assert_eq!(meta("target/bridge").ino(), meta("target/host-local").ino());
@@ -113,9 +123,7 @@ fn hard_links_are_for_who_asks_and_an_upgrade_parts_them() {
 /// noop writes to any path that its caller's arguments name.
 #[test]
 fn noop_is_installed_only_by_name() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
     install(&tool, &["--plugin", "noop"]).ok();
     install(&tool, &["--plugin", "bridge"]).ok();
@@ -124,8 +132,7 @@ fn noop_is_installed_only_by_name() {
 
 #[test]
 fn a_noop_of_ours_is_removed_and_a_foreign_one_stays() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     install(&tool, &["--plugin", "noop"]).ok();
     expect![[r#"
         NAME        PATH                               REPLACED
@@ -142,9 +149,7 @@ fn a_noop_of_ours_is_removed_and_a_foreign_one_stays() {
 
 #[test]
 fn what_is_installed_installs_elsewhere() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let mut installed = tool.on_path(&tool.path("target/cnitool"));
     tool.ended(installed.args(["install", "--bin-dir"]).arg(tool.path("elsewhere"))).ok();
     assert_eq!(tool.files("elsewhere"), ["bridge", "cnitool", "host-local"]);
@@ -152,8 +157,7 @@ fn what_is_installed_installs_elsewhere() {
 
 #[test]
 fn an_executable_that_is_cnitool_too_is_copied_once() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let both = tool.read("from/cni-plugins").replace(r"noop\n'", r"noop\ncnitool\n'");
     tool.executable("from/cni-plugins", &both);
     install(&tool, &["--link", "hard"]).ok();
@@ -164,9 +168,7 @@ fn an_executable_that_is_cnitool_too_is_copied_once() {
 
 #[test]
 fn an_upgrade_replaces_ours() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let old = std::fs::File::open(tool.path("target/bridge")).unwrap();
     multicall(&tool, "2");
     expect![[r#"
@@ -183,8 +185,7 @@ fn an_upgrade_replaces_ours() {
 
 #[test]
 fn foreign_files_are_replaced_only_on_request() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     tool.executable("target/bridge", "theirs");
     std::os::unix::fs::symlink("/usr/lib/cni/host-local", tool.path("target/host-local")).unwrap();
     expect![[r#"
@@ -222,8 +223,7 @@ fn foreign_files_are_replaced_only_on_request() {
 /// The full tarball has a manifest beside its folder of executables. Any other file of that name is no manifest.
 #[test]
 fn a_release_whose_bytes_were_changed_is_not_installed() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let manifest = |bytes: &str| {
         let text = r#"{"release": "1.9.1+rust.1.0.0", "platform": "linux/amd64", "files": {"loopback": "DIGEST"}}"#;
         tool.write("manifest.json", &text.replace("DIGEST", bytes));
@@ -251,8 +251,7 @@ fn a_release_whose_bytes_were_changed_is_not_installed() {
 /// A newcomer's first call after a package came, whose folder is not the usual one.
 #[test]
 fn an_installed_cnitool_finds_the_plugins_beside_it() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let version = || {
         let mut installed = tool.on_path(&tool.path("target/cnitool"));
         tool.ended(installed.env_remove("CNI_PATH").args(["version", "only-here"]))
@@ -279,8 +278,7 @@ fn an_installed_cnitool_finds_the_plugins_beside_it() {
 /// The plugin with an executable of its own.
 #[test]
 fn cluster_is_installed_where_it_is_beside_the_others() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let script = tool.read("from/cni-plugins").replace("printf 'bridge", "exit 1; '");
     tool.executable("from/cluster", &script);
     install(&tool, &[]).ok();
@@ -300,8 +298,7 @@ fn cluster_is_installed_where_it_is_beside_the_others() {
 
 #[test]
 fn some_plugins_leave_the_others_alone() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     tool.executable("target/bridge", "theirs");
     install(&tool, &["--plugin", "host-local"]).ok();
     assert_eq!(tool.read("target/bridge"), "theirs");
@@ -316,9 +313,7 @@ fn some_plugins_leave_the_others_alone() {
 
 #[test]
 fn a_plugin_that_does_not_answer_changes_nothing() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let broken =
         tool.read("from/cni-plugins").replace("*' VERSION')", "'bridge VERSION')").replace("release 1", "release 2");
     tool.executable("from/cni-plugins", &broken);
@@ -355,8 +350,7 @@ fn what_is_no_executable_of_ours_is_not_installed() {
 
 #[test]
 fn a_folder_in_the_way_is_an_error() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     std::fs::create_dir_all(tool.path("target/bridge")).unwrap();
     expect![[r#"
         1
@@ -369,8 +363,7 @@ fn a_folder_in_the_way_is_an_error() {
 
 #[test]
 fn errors_of_the_system_name_the_file_and_what_is_to_be_done() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let failed = |script: &str| install_after(&tool, script, &["--replace-foreign"]).shown();
     expect![[r#"
         1
@@ -399,8 +392,7 @@ fn errors_of_the_system_name_the_file_and_what_is_to_be_done() {
 /// The plugins' own mode does not depend on the umask either.
 #[test]
 fn a_folder_that_was_made_is_for_all_users_to_read() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     assert_eq!(install_after(&tool, "umask 077; rm -rf target", &[]).code, 0);
     for path in ["target", "target/bridge"] {
         assert_eq!(std::fs::metadata(tool.path(path)).unwrap().mode() & 0o777, 0o755, "{path}");
@@ -409,8 +401,7 @@ fn a_folder_that_was_made_is_for_all_users_to_read() {
 
 #[test]
 fn only_one_install_at_a_time() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let path = tool.write("target/.cni-install.lock", "");
     let lock = std::fs::File::open(&path).unwrap();
     lock.lock().unwrap();
@@ -428,9 +419,7 @@ fn only_one_install_at_a_time() {
 
 #[test]
 fn a_file_that_another_program_is_writing_is_not_replaced() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let mut cp = std::fs::File::create(tool.path("target/bridge")).unwrap();
     let want = expect![[r#"
         1
@@ -457,9 +446,7 @@ fn a_file_that_another_program_is_writing_is_not_replaced() {
 /// The time between the look at a file and its replacement is that of copying and trying all others.
 #[test]
 fn a_file_that_is_changed_during_an_installation_is_not_replaced() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     // Another installer's copy comes while the new files are tried.
     let script =
         tool.read("from/cni-plugins").replace("*' VERSION')", "*' VERSION') echo theirs >\"${0%/*}/../../bridge\";");
@@ -481,8 +468,7 @@ fn without_pid(text: &str) -> String {
 /// Any user can open, and so lock, the folder.
 #[test]
 fn another_users_lock_on_the_folder_does_not_block_an_install() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     std::fs::create_dir_all(tool.path("target")).unwrap();
     let folder = std::fs::File::open(tool.path("target")).unwrap();
     folder.lock().unwrap();

@@ -2,7 +2,7 @@
 //! command blocks says what runs it, or what it needs.
 
 use crate::fixture::Tool;
-use crate::install::multicall;
+use crate::install::with_release;
 use std::path::{Path, PathBuf};
 
 const PAGES: [&str; 4] =
@@ -102,8 +102,7 @@ fn every_call_of_cnitool_is_one_that_it_accepts() {
 #[test]
 fn the_settings_of_containerd_name_the_packages_folder() {
     let Some(root) = root() else { return };
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let text = std::fs::read_to_string(root.join("plugins/packages/PLATFORMS.md")).unwrap();
     let (_, _, settings) = blocks(&text).into_iter().find(|(_, language, _)| *language == "toml").unwrap();
     tool.write("node/etc/containerd/config.toml", &settings);
@@ -116,8 +115,7 @@ fn the_settings_of_containerd_name_the_packages_folder() {
 #[test]
 fn the_page_of_platforms_has_the_folders_that_install_knows() {
     let Some(root) = root() else { return };
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let text = std::fs::read_to_string(root.join("plugins/packages/PLATFORMS.md")).unwrap();
     let rows: Vec<Vec<&str>> = text
         .lines()

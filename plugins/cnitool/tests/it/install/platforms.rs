@@ -1,7 +1,7 @@
 //! `install --platform`: the folders of platforms, below a throwaway root; and Calico's folder.
 
 use crate::fixture::{Ended, Tool};
-use crate::install::multicall;
+use crate::install::with_release;
 use expect_test::expect;
 
 fn install(tool: &Tool, platform: &str, words: &[&str]) -> Ended {
@@ -13,8 +13,7 @@ fn install(tool: &Tool, platform: &str, words: &[&str]) -> Ended {
 
 #[test]
 fn the_folders_of_k3s_are_known_and_its_links_are_kept() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     expect![[r#"
         1
         stdout: 
@@ -50,8 +49,7 @@ fn the_folders_of_k3s_are_known_and_its_links_are_kept() {
 
 #[test]
 fn the_folder_that_containerds_settings_name_is_used() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     tool.write("node/etc/containerd/config.toml", "version = 2\n[plugins.cni]\n  bin_dir = \"/usr/lib/cni\"\n");
     let ended = install(&tool, "containerd", &[]);
     assert!(
@@ -65,8 +63,7 @@ fn the_folder_that_containerds_settings_name_is_used() {
 
 #[test]
 fn every_platform_that_needs_no_folder_of_its_own_is_installed_for() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     for (platform, dir) in [
         ("bottlerocket", "opt/cni/bin"),
         ("cri-o", "opt/cni/bin"),
@@ -96,8 +93,7 @@ fn every_platform_that_needs_no_folder_of_its_own_is_installed_for() {
 #[test]
 fn a_folder_that_cannot_be_written_to_gives_way_to_the_next() {
     use nix::mount::{MsFlags, mount};
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let usr = tool.path("node/usr");
     std::fs::create_dir_all(&usr).unwrap();
     mount(Some("none"), &usr, Some("tmpfs"), MsFlags::MS_RDONLY, None::<&str>).unwrap();
@@ -125,8 +121,7 @@ fn a_folder_that_cannot_be_written_to_gives_way_to_the_next() {
 /// Calico's installer starts an image with an empty volume, and takes what it finds there afterwards.
 #[test]
 fn calicos_folder_is_the_variables() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
     command.args(["install", "--stage", "--from"]).arg(tool.path("from/cni-plugins"));
     tool.ended(command.env("STAGE_DIR", tool.path("stage"))).ok();

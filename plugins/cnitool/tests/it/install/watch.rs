@@ -1,7 +1,7 @@
 //! `install --watch`: other installers in the same folder.
 
 use crate::fixture::Tool;
-use crate::install::{install, multicall};
+use crate::install::{install, installed, with_release};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -60,9 +60,7 @@ impl Drop for Watching {
 
 #[test]
 fn what_is_removed_cut_short_or_made_unusable_is_put_back() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let whole = tool.read("target/bridge");
     let mut watching = Watching::begin(&tool, &[]);
     let is_whole = |name: &str| {
@@ -105,8 +103,7 @@ fn what_is_removed_cut_short_or_made_unusable_is_put_back() {
 
 #[test]
 fn another_release_and_a_foreign_plugin_stay() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     let mut watching = Watching::begin(&tool, &[]);
     assert_eq!(watching.line(&tool), "warning: $DIR/target did not exist and was made");
     let newer = tool.read("target/bridge").replace("release 1", "release 2");
@@ -122,8 +119,7 @@ fn another_release_and_a_foreign_plugin_stay() {
 /// `cp` empties the file, and writes into it for a while.
 #[test]
 fn what_another_installer_is_writing_is_left_to_it() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
+    let tool = with_release();
     for words in [&[][..], &["--replace-foreign"]] {
         install(&tool, &["--replace-foreign"]).ok();
         let mut watching = Watching::begin(&tool, words);
@@ -148,9 +144,7 @@ fn what_another_installer_is_writing_is_left_to_it() {
 
 #[test]
 fn another_install_is_waited_for() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let hold = || {
         let lock = fs::File::create(tool.path("target/.cni-install.lock")).unwrap();
         lock.lock().unwrap();
@@ -181,9 +175,7 @@ fn another_install_is_waited_for() {
 
 #[test]
 fn a_foreign_plugin_is_replaced_on_request() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let mut watching = Watching::begin(&tool, &["--replace-foreign"]);
     fs::remove_file(tool.path("target/bridge")).unwrap();
     std::os::unix::fs::symlink("/var/lib/rancher/k3s/data/current/bin/cni", tool.path("target/bridge")).unwrap();
@@ -195,9 +187,7 @@ fn a_foreign_plugin_is_replaced_on_request() {
 
 #[test]
 fn its_own_folder_is_not_watched() {
-    let tool = Tool::new();
-    multicall(&tool, "1");
-    install(&tool, &[]).ok();
+    let tool = installed();
     let mut installed = tool.on_path(&tool.path("target/cnitool"));
     let ended = tool.ended(installed.args(["install", "--watch", "--bin-dir"]).arg(tool.path("target")));
     assert_eq!(ended.code, 1);
