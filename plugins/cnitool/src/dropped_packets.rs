@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub(crate) use crate::validate::Level;
+pub use crate::validate::Level;
 use cni_filter::nat::{self, Base};
 use cni_filter::packet_path::{self, Gate};
 use interface::alias;
@@ -43,7 +43,7 @@ use way_to_container::Carrier;
 
 /// The kind of a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cause {
+pub enum Cause {
     /// The container is gone.
     Gone,
     /// The ADD was not finished.
@@ -86,16 +86,17 @@ pub(crate) enum Cause {
 
 /// Why packets of an attachment are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reason {
-    pub(crate) cause: Cause,
+pub struct Reason {
+    /// The kind.
+    pub cause: Cause,
     /// An error: packets are dropped. A warning: some may be. A note: it matters to some uses only.
-    pub(crate) level: Level,
+    pub level: Level,
     /// The reason, in a sentence about this attachment.
-    pub(crate) why: String,
+    pub why: String,
     /// The same in a sentence that fits all attachments with this reason.
-    pub(crate) what: String,
+    pub what: String,
     /// Commands that mend it, in their order, or a sentence. Attachments may share commands.
-    pub(crate) remedy: Vec<String>,
+    pub remedy: Vec<String>,
 }
 
 impl Reason {
@@ -118,20 +119,24 @@ impl Reason {
 
 /// A reason with the attachment that it is about.
 #[derive(Debug, Clone)]
-pub(crate) struct Found<'a> {
-    pub(crate) network: &'a Network,
-    pub(crate) attachment: &'a Attachment,
-    pub(crate) reason: Reason,
+pub struct Found<'a> {
+    /// The attachment's network.
+    pub network: &'a Network,
+    /// The attachment.
+    pub attachment: &'a Attachment,
+    /// The reason.
+    pub reason: Reason,
 }
 
 /// Why packets of living attachments are dropped.
 #[derive(Debug)]
-pub(crate) struct Reasons<'a> {
-    pub(crate) found: Vec<Found<'a>>,
+pub struct Reasons<'a> {
+    /// The reasons.
+    pub found: Vec<Found<'a>>,
     /// The objects that could not be looked at, with the error.
-    pub(crate) unseen: Vec<String>,
+    pub unseen: Vec<String>,
     /// Rules of the packet filter that may drop packets on conditions that are not examined.
-    pub(crate) unexamined: Vec<String>,
+    pub unexamined: Vec<String>,
 }
 
 /// The findings about one attachment.
@@ -151,15 +156,17 @@ pub(crate) struct Findings {
 
 /// A view of the node, with what the reasons need of it besides.
 #[derive(Debug)]
-pub(crate) struct Survey {
-    pub(crate) view: View,
+pub struct Survey {
+    /// The view.
+    pub view: View,
     host: Host,
     search_path: String,
 }
 
 impl Survey {
     /// Looks at the node once.
-    pub(crate) fn look(node: Node<'_>) -> Self {
+    #[must_use]
+    pub fn look(node: Node<'_>) -> Self {
         Self::look_at(node, None)
     }
 
@@ -171,7 +178,8 @@ impl Survey {
     }
 
     /// The reasons of all attachments that live.
-    pub(crate) fn reasons(&self) -> Reasons<'_> {
+    #[must_use]
+    pub fn reasons(&self) -> Reasons<'_> {
         let sight = Sight::new(&self.host, &self.search_path, &self.view);
         let (mut found, mut unseen, mut unexamined) = (Vec::new(), sight.unseen.clone(), sight.refusing_rules());
         for network in &self.view.networks {
@@ -201,7 +209,8 @@ const SHARED: usize = 4;
 
 /// A view of the node, or of the network of this name, with its faults: the reasons that are errors. A fault that many
 /// attachments of a network share is the network's.
-pub(crate) fn look(node: Node<'_>, only: Option<&str>) -> View {
+#[must_use]
+pub fn look(node: Node<'_>, only: Option<&str>) -> View {
     let survey = Survey::look_at(node, only);
     let found = survey.reasons().found;
     let mut gathered: BTreeMap<(String, String), Vec<(AttachmentId, String)>> = BTreeMap::new();

@@ -19,7 +19,7 @@ use libcni::cni_spec::json::resembling;
 use on_node::pod_names::PodName;
 
 /// Objects that are never examined.
-pub(crate) const BEYOND: [&str; 4] = [
+pub const BEYOND: [&str; 4] = [
     "tables raw and mangle of legacy iptables, eBPF programs, limits and filters of tc",
     "rules of routing for marks, and other tables of routes",
     "IPsec policies, chains of nft for ARP, translations in nft, and those of what containers send",
@@ -28,27 +28,28 @@ pub(crate) const BEYOND: [&str; 4] = [
 
 /// An explanation.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Explanation {
+pub struct Explanation {
     /// The object found, in a sentence.
-    pub(crate) what: String,
+    pub what: String,
     /// The attachment that has it, with its network's name.
-    pub(crate) attachment: Option<(String, Attachment)>,
+    pub attachment: Option<(String, Attachment)>,
     /// The place of the configuration.
-    pub(crate) conf: Option<String>,
+    pub conf: Option<String>,
     /// The hops of packets to the attachment, in their order.
-    pub(crate) to: Vec<String>,
+    pub to: Vec<String>,
     /// The hops of packets from the attachment, in their order.
-    pub(crate) from: Vec<String>,
+    pub from: Vec<String>,
     /// Why packets are dropped, or may be.
-    pub(crate) drops: Vec<String>,
+    pub drops: Vec<String>,
     /// The objects that were not examined.
-    pub(crate) unseen: Vec<String>,
+    pub unseen: Vec<String>,
 }
 
 /// Explains an address, a container (its pod's name, its ID, or how that begins), a link of the node, or a port of the node.
 /// Everything that the word can mean is an answer; none: nothing on the node has that name. The view is that which
 /// [`crate::node_networks::look`] gives.
-pub(crate) fn explain(node: Node<'_>, word: &str) -> (Vec<Explanation>, View) {
+#[must_use]
+pub fn explain(node: Node<'_>, word: &str) -> (Vec<Explanation>, View) {
     let mut unseen = Vec::new();
     let host = Host::look(&node.inventory.search_path, &mut unseen);
     let view = look_by(node, &host, None, unseen);
@@ -255,7 +256,8 @@ impl Explanation {
     }
 
     /// The explanation for people.
-    pub(crate) fn tree(&self) -> Branch {
+    #[must_use]
+    pub fn tree(&self) -> Branch {
         let list = |title: &str, tone: Tone, items: &[String]| {
             let below = items.iter().map(Branch::plain);
             (!items.is_empty()).then(|| Branch::new(tone, title).with(below))
@@ -284,7 +286,8 @@ impl Explanation {
     }
 
     /// The explanation for programs.
-    pub(crate) fn json(&self) -> Value {
+    #[must_use]
+    pub fn json(&self) -> Value {
         let (network, attachment) =
             self.attachment.as_ref().map(|(network, it)| (network, crate::show::json::attachment(it))).unzip();
         json!({"what": self.what, "network": network, "attachment": attachment, "configuration": self.conf,

@@ -73,7 +73,7 @@ impl Reserved {
     }
 }
 
-/// Whose the address of a reservation's file is. Files of the older form name no interface.
+/// The holder that a reservation's file names. Files of the older form name no interface.
 fn holder_in(text: &str, attachment: &Attachment) -> Option<Holder> {
     let mut lines = text.lines().map(str::trim);
     let container = lines.next().filter(|line| !line.is_empty())?;

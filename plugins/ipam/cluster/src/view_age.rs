@@ -22,7 +22,7 @@ impl View {
     /// The time since the store was read; `None` if that confirmed nothing, or is in the future: this clock is not the one by which it was read.
     ///
     /// # Errors
-    /// As [`now_ms`].
+    /// Code 106: the kernel has no such clock.
     pub fn age(&self) -> Result<Option<Duration>, CniError> {
         let now = now_ms()?;
         Ok(self.read_at_ms.and_then(|read| now.checked_sub(read)).map(Duration::from_millis))
