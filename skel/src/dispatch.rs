@@ -126,7 +126,10 @@ async fn run_verb(
             keys.gc(&GcRequest { valid, seen, conf, raw }).await.map(silent)
         }
         Command::Status => {
-            let (conf, keys) = checked(plugin, &raw, object, cni_version)?;
+            let (conf, keys) = match checked(plugin, &raw, object, cni_version) {
+                Err(_incomplete) if object.awaits_runtime() => return Ok(Reply::default()),
+                checked => checked?,
+            };
             keys.status(&StatusRequest { conf, raw }).await.map(silent)
         }
         Command::Version => Ok(Reply::success(version_text(plugin.entry.versions, &[]))), // answered before

@@ -8,7 +8,7 @@ use crate::version::SpecVersion;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::Rc;
@@ -29,6 +29,7 @@ pub struct ConfObject {
     version: String,
     ignored: RefCell<Vec<Ignored>>,
     unread: RefCell<Vec<String>>,
+    awaits_runtime: Cell<bool>,
 }
 
 /// An unknown key that resembles a known one. Its text is a sentence.
@@ -86,7 +87,14 @@ impl ConfObject {
         let undecodable = |error: json::DecodeError| CniError { code: Code::DECODING, ..Self::invalid(&error) };
         let name = NetworkName::parse(&text("name").map_err(undecodable)?)?;
         let version = text("cniVersion").map_err(undecodable)?;
-        Ok(Self { value, name, version, ignored: RefCell::default(), unread: RefCell::default() })
+        Ok(Self {
+            value,
+            name,
+            version,
+            ignored: RefCell::default(),
+            unread: RefCell::default(),
+            awaits_runtime: Cell::default(),
+        })
     }
 
     fn invalid(error: &json::DecodeError) -> CniError {
@@ -199,6 +207,19 @@ impl ConfObject {
         all.retain(|misspelt| seen.insert(misspelt.path.clone()));
         all.truncate(MISSPELT_MAX);
         all
+    }
+
+    /// Notes that a value is missing which the runtime gives for this capability, if the config enables it (CONVENTIONS, "Dynamic
+    /// Plugin specific Fields").
+    pub fn await_capability(&self, capability: &str) {
+        let is_enabled = self.find(&["capabilities", capability]) == Some(true);
+        self.awaits_runtime.set(self.awaits_runtime.get() || is_enabled);
+    }
+
+    /// Whether such a value is missing. STATUS never has it, so its absence says nothing about the plugin.
+    #[must_use]
+    pub fn awaits_runtime(&self) -> bool {
+        self.awaits_runtime.get()
     }
 
     /// Adds [`ConfObject::misspelt`] to an error about the config: a missing key may be a misspelt one. Text that the

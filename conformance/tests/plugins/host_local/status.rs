@@ -103,3 +103,18 @@ fn remount(path: &str, flags: MsFlags) {
     let none = None::<&str>;
     mount(none, path, none, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags, none).expect("remount");
 }
+
+/// CONVENTIONS, "Dynamic Plugin specific Fields": a runtime gives the ranges to ADD and not to STATUS, which therefore cannot miss them.
+#[test]
+fn status_does_not_miss_ranges_that_the_runtime_gives() {
+    let node = node();
+    let status = |more: Value| {
+        let config = with(at_1_1(json!({})), more);
+        node.call(Verb::Status, config, Attachment::none())
+    };
+    status(json!({"capabilities": {"ipRanges": true}})).ok();
+    for more in [json!({}), json!({"capabilities": {"ipRanges": false}}), json!({"capabilities": {"ips": true}})] {
+        let failure = status(more).fails_with(7);
+        assert!(failure.msg.contains("no IP ranges specified"), "{failure:?}");
+    }
+}

@@ -273,6 +273,11 @@ impl FromConf for Conf {
         let invalid = |text: String| object.hint(CniError::new(Code::INVALID_CONFIG, text));
         let ipam = net.ipam.ok_or_else(|| invalid("IPAM config missing 'ipam' key".to_owned()))?;
         let sets = range_sets(&ipam, &net.runtime_config.ip_ranges).map_err(|error| object.hint(error))?;
+        if sets.is_empty() {
+            let error = invalid("no IP ranges specified".to_owned());
+            object.await_capability("ipRanges");
+            return Err(error.detail("Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges."));
+        }
         check_version(&sets, object.version_text()).map_err(|text| invalid(text).at_key("ipam"))?;
         let gateways = sets.iter().flat_map(RangeSet::ranges).map(|range| range.gateway).collect();
         let excluded = ipam.exclude.iter().map(|excluded| excluded.0).collect();
@@ -337,10 +342,6 @@ fn range_sets(ipam: &Ipam, runtime: &[Vec<RangeKeys>]) -> Result<Vec<RangeSet>, 
     let all = all.chain(old).chain(ipam.ranges.iter().enumerate().map(numbered("ipam.ranges")));
     let (keys, sets): (Vec<String>, Vec<RangeSet>) =
         all.enumerate().map(|(index, (key, set))| range_set(index, key, &set)).collect::<Result<_, _>>()?;
-    if sets.is_empty() {
-        return Err(CniError::new(Code::INVALID_CONFIG, "no IP ranges specified")
-            .detail("Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges."));
-    }
     for (index, one) in sets.iter().enumerate() {
         let rest = sets.iter().enumerate().skip(index + 1);
         if let Some((other, set)) = rest.into_iter().find(|(_, set)| one.overlaps(set)) {
