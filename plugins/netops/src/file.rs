@@ -1,9 +1,9 @@
 //! Files that are written completely or not at all, and small ones of the kernel's.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Error, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -12,6 +12,14 @@ use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
 use nix::sys::stat::Mode;
 
 use crate::error::{OpError, Result};
+
+/// Makes a folder and those above it. Other users can read and not write the ones that are made, whatever the umask is.
+///
+/// # Errors
+/// `ENOSPC`, `EROFS`, `EACCES`; `EEXIST`: the path leads to no folder.
+pub fn make_folders(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
 
 /// Writes `content` to `path` and replaces an existing file. Readers see the old file or the new one, even after a
 /// crash of the machine.

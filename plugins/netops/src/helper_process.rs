@@ -10,9 +10,9 @@
 //! a zombie that is [`LATE`] ends the trust in PID 1.
 
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn create(path: &Path) -> std::io::Result<File> {
     let open = || file::open(path, HOW | OFlag::O_CREAT, 0o600);
     match open() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            DirBuilder::new().recursive(true).mode(0o755).create(path.parent().unwrap_or(path))?;
+            file::make_folders(path.parent().unwrap_or(path))?;
             open()
         }
         opened => opened,

@@ -3,7 +3,7 @@
 //! A runtime asks a plugin every few seconds whether it could serve, and a trial makes and deletes objects, which takes the
 //! kernel's lock of all links. The kernel's answer is the same until the next boot, so a trial that succeeded leaves a mark.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -67,7 +67,7 @@ fn is_marked(folder: &Path, name: &str, running: &str) -> bool {
 
 fn mark(folder: &Path, name: &str, running: &str) -> io::Result<()> {
     // All users can read `/run/cni`, as other programs keep sockets there.
-    fs::create_dir_all(folder.parent().unwrap_or(folder))?;
+    file::make_folders(folder.parent().unwrap_or(folder))?;
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => {}
@@ -89,6 +89,7 @@ fn is_own(folder: &Path) -> bool {
 mod tests {
     use super::*;
     use std::cell::Cell;
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// The number of calls in the trial, the second after `between`.

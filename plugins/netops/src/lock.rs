@@ -3,9 +3,9 @@
 //! Waiting has a deadline and does not poll: a thread sleeps in the kernel until the lock is free. The error at the
 //! deadline names the holder.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -159,8 +159,7 @@ pub fn read_unless_written(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 /// The path of a lock of the node; its folder exists then.
 fn node_path(name: &str) -> Result<PathBuf> {
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(FOLDER);
-    made.map_err(|error| OpError::io("create", FOLDER, &error))?;
+    file::make_folders(Path::new(FOLDER)).map_err(|error| OpError::io("create", FOLDER, &error))?;
     Ok(Path::new(FOLDER).join(format!("{name}.lock")))
 }
 

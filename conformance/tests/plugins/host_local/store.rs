@@ -5,6 +5,7 @@ use crate::configs::{dual, host_local, v4, with};
 use crate::subjects::{each, node, same};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
+use nix::sys::stat::{Mode, umask};
 use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -42,6 +43,19 @@ fn add_writes_the_references_files() {
         assert_eq!(files(), expected.map(|(name, mode, content)| (name.to_owned(), mode, content.to_owned())));
         assert_eq!(fs::metadata(FOLDER).unwrap().permissions().mode() & 0o7777, 0o755);
     });
+}
+
+/// A runtime may have any umask. Whoever can write the folder can give away the address of a living container.
+#[test]
+fn no_folder_can_be_written_by_other_users_whatever_the_umask_is() {
+    let node = node();
+    // Of this thread alone: a thread in a mount namespace of its own shares no umask.
+    umask(Mode::empty());
+    add(&node, &dual(), "c1").unwrap();
+    for folder in ["/run/cni", "/var/lib/cni", "/var/lib/cni/networks", FOLDER] {
+        let mode = fs::metadata(folder).unwrap().permissions().mode();
+        assert_eq!(mode & 0o022, 0, "{folder}: {mode:o}");
+    }
 }
 
 /// IPv6 file names are the canonical text with colons, also where a range is written in another way.

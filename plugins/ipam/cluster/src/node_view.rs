@@ -131,7 +131,8 @@ impl View {
     /// Code 106: it cannot be made.
     pub fn make_folder(folder: &Path) -> Result<(), CniError> {
         let path = folder.join(FOLDER);
-        fs::create_dir_all(&path).map_err(|error| fault(&OpError::io("create", path.display().to_string(), &error)))
+        netops::file::make_folders(&path)
+            .map_err(|error| fault(&OpError::io("create", path.display().to_string(), &error)))
     }
 
     /// The runs.

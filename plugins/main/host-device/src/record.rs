@@ -372,7 +372,7 @@ fn path(of: [&str; 3]) -> PathBuf {
 fn make_folder() -> std::io::Result<()> {
     match DirBuilder::new().mode(0o700).create(FOLDER) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            std::fs::create_dir_all(Path::new(FOLDER).parent().unwrap_or(Path::new("/")))?;
+            netops::file::make_folders(Path::new(FOLDER).parent().unwrap_or(Path::new("/")))?;
             match DirBuilder::new().mode(0o700).create(FOLDER) {
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
                 _ => Ok(()),

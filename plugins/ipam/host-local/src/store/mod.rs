@@ -112,7 +112,7 @@ impl Store {
         match open(&place.folder) {
             Ok(dir) => Self::lock(place, dir).await,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(&place.folder).map_err(mkdir)?;
+                netops::file::make_folders(&place.folder).map_err(mkdir)?;
                 Self::lock(place, open(&place.folder).map_err(mkdir)?).await
             }
             Err(error) => Err(mkdir(error)),

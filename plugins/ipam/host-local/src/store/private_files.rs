@@ -5,7 +5,7 @@
 //! after a reboot, and may be deleted at any time. Their names are the folder's device and inode, so that every path to
 //! a store leads to the same private files.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ impl PrivateFiles {
     pub(crate) fn write(&self, name: &str) -> io::Result<File> {
         if self.opened.get().is_none() {
             // All users can read `/run/cni`, as other programs keep sockets there.
-            fs::create_dir_all(self.folder.parent().unwrap_or(&self.folder))?;
+            netops::file::make_folders(self.folder.parent().unwrap_or(&self.folder))?;
             match DirBuilder::new().mode(0o700).create(&self.folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 Ok(()) | Err(_) => {}
@@ -98,6 +98,7 @@ fn open_own_folder(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
