@@ -122,8 +122,14 @@ impl Evidence<'_> {
         // All links on one master have its Ethernet address.
         let is_shared = matches!(link.kind, Kind::Ipvlan(_) | Kind::Vlan(_));
         let has_other_mac = !has_same_mac && veth::mac_of_result(attachment, prev).is_some();
-        let is_made_inside = matches!(link.kind, Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_) | Kind::Dummy)
-            && link.alias.is_none();
+        // No `_`: a new kind has to be decided here.
+        let is_of_kind_made_inside = match link.kind {
+            Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_) | Kind::Dummy => true,
+            Kind::None | Kind::Bridge(_) | Kind::Veth | Kind::Vrf(_) | Kind::Ifb | Kind::Tun(_) | Kind::Other(_) => {
+                false
+            }
+        };
+        let is_made_inside = is_of_kind_made_inside && link.alias.is_none();
         let has_others = !listed.is_empty() && !addresses.is_empty() && !has_address;
         Ok(Signs {
             has_mac: has_same_mac && (!is_shared || has_address),
