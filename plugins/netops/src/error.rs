@@ -1,6 +1,5 @@
 //! The error type of this crate: the operation, the object, the place and the kernel's error.
 
-use std::fmt;
 use std::time::Duration;
 
 pub use nix::errno::Errno;
@@ -15,7 +14,7 @@ pub type Result<T> = std::result::Result<T, OpError>;
 /// `Display` is one line, `cannot create veth veth12ab34cd on the host: the name is taken`;
 /// [`OpError::details`] has the request, the errno by name and number, and the kernel's extended ack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {op} {object}{}: {cause}", Where(place))]
+#[error("cannot {op} {object}{}{place}: {cause}", if place.is_empty() { "" } else { " on " })]
 pub struct OpError {
     /// The operation, a verb: `create`, `delete`, `set`.
     pub op: &'static str,
@@ -30,9 +29,10 @@ pub struct OpError {
 }
 
 /// Why an operation failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// The kernel refused, perhaps with a message in the extended ack.
+    #[error("{}", refused(*errno, extended_ack.as_deref()))]
     Kernel {
         /// The errno of the answer.
         errno: Errno,
@@ -40,8 +40,10 @@ pub enum Cause {
         extended_ack: Option<String>,
     },
     /// The deadline passed before an answer or event came.
+    #[error("nothing happened within {} ms", .0.as_millis())]
     Timeout(Duration),
     /// The kernel was built without this feature, or its module is not available.
+    #[error("{}", refused(*errno, extended_ack.as_deref()))]
     Unsupported {
         /// The missing feature.
         feature: Feature,
@@ -51,10 +53,13 @@ pub enum Cause {
         extended_ack: Option<String>,
     },
     /// Another process still held the lock at the deadline.
+    #[error("{} held it for {} ms", .0.holder, .0.waited.as_millis())]
     Held(Box<LockTimeout>),
     /// The list changed during every read, until this time was over.
+    #[error("the list kept changing while it was read, for {} ms; try again", .0.as_millis())]
     Changing(Duration),
     /// The node is not in the state that the operation needs; the sentence says how.
+    #[error("{0}")]
     State(String),
 }
 
@@ -67,33 +72,10 @@ pub struct LockTimeout {
     pub waited: Duration,
 }
 
-struct Where<'a>(&'a str);
-
-impl fmt::Display for Where<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        write!(f, " on {}", self.0)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::Kernel { errno, extended_ack } | Cause::Unsupported { errno, extended_ack, .. } => {
-                match extended_ack {
-                    Some(extended_ack) => write!(f, "{} ({extended_ack})", meaning(*errno)),
-                    None => f.write_str(&meaning(*errno)),
-                }
-            }
-            Cause::Held(held) => write!(f, "{} held it for {} ms", held.holder, held.waited.as_millis()),
-            Cause::Timeout(after) => write!(f, "nothing happened within {} ms", after.as_millis()),
-            Cause::Changing(after) => {
-                write!(f, "the list kept changing while it was read, for {} ms; try again", after.as_millis())
-            }
-            Cause::State(sentence) => f.write_str(sentence),
-        }
+fn refused(errno: Errno, extended_ack: Option<&str>) -> String {
+    match extended_ack {
+        Some(extended_ack) => format!("{} ({extended_ack})", meaning(errno)),
+        None => meaning(errno),
     }
 }
 
