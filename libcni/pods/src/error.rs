@@ -158,7 +158,8 @@ impl fmt::Display for KnownNetworks {
 }
 
 /// A set-up that failed and was undone as far as possible.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot set up the network of pod {pod}: {}", with_left(errors, left))]
 pub struct SetUpError {
     /// The pod.
     pub pod: PodId,
@@ -168,18 +169,12 @@ pub struct SetUpError {
     pub left: Vec<Error>,
 }
 
-impl fmt::Display for SetUpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let errors = joined(&self.errors);
-        write!(f, "cannot set up the network of pod {}: ", self.pod)?;
-        match &self.left[..] {
-            [] => f.write_str(&errors),
-            left => write!(f, "{}; left behind: {}", errors.trim_end_matches('.'), joined(left)),
-        }
+fn with_left(errors: &[Error], left: &[Error]) -> String {
+    match (joined(errors), left) {
+        (errors, []) => errors,
+        (errors, left) => format!("{}; left behind: {}", errors.trim_end_matches('.'), joined(left)),
     }
 }
-
-impl std::error::Error for SetUpError {}
 
 impl From<Busy> for Error {
     fn from(busy: Busy) -> Self {

@@ -1,7 +1,5 @@
 //! Quantities in Kubernetes' notation: `10M`, `1.5Gi`, `3e6`. Exact: no floating point.
 
-use std::fmt;
-
 /// An invalid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no quantity: {reason}")]
@@ -13,27 +11,20 @@ pub struct QuantityError {
 }
 
 /// The rules of the grammar (`apimachinery/pkg/api/resource`: `<number><suffix>`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityRule {
     /// There is no digit.
+    #[error("it has to start with a number, such as 10 or 1.5")]
     Number,
     /// There are more digits than `DIGITS_MAX`.
+    #[error("it may have 18 digits")]
     Digits,
     /// The text after the number is no suffix.
+    #[error("after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3")]
     Suffix,
     /// The text after `e` or `E` is no whole number.
+    #[error("after e or E comes a whole number")]
     Exponent,
-}
-
-impl fmt::Display for QuantityRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            QuantityRule::Number => "it has to start with a number, such as 10 or 1.5",
-            QuantityRule::Digits => "it may have 18 digits",
-            QuantityRule::Suffix => "after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3",
-            QuantityRule::Exponent => "after e or E comes a whole number",
-        })
-    }
 }
 
 /// As many digits, times the largest power of two, fit into 128 bits.

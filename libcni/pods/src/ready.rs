@@ -20,10 +20,11 @@ pub struct NotReady {
 }
 
 /// A reason why the node is not ready.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReadyReason {
     /// There is no default network.
+    #[error("{} in {}", without_default(name.as_ref()), dir.display())]
     NoDefault {
         /// The default network's name, if it is fixed.
         name: Option<NetworkName>,
@@ -31,6 +32,7 @@ pub enum NotReadyReason {
         dir: PathBuf,
     },
     /// There are fewer usable networks than required.
+    #[error("{have} usable networks, {want} wanted")]
     TooFew {
         /// The number that exist.
         have: usize,
@@ -38,6 +40,7 @@ pub enum NotReadyReason {
         want: usize,
     },
     /// A network reports by STATUS that it cannot serve ADD (code 50).
+    #[error("network {network} cannot take pods: {}", error.with_causes())]
     NotAvailable {
         /// The network.
         network: String,
@@ -46,6 +49,7 @@ pub enum NotReadyReason {
     },
     /// A network reports by STATUS that it cannot serve ADD, and that existing pods may have limited connectivity (code
     /// 51).
+    #[error("network {network} cannot take pods, and those that are up may have limited connectivity: {}", error.with_causes())]
     LimitedConnectivity {
         /// The network.
         network: String,
@@ -53,6 +57,7 @@ pub enum NotReadyReason {
         error: libcni::Error,
     },
     /// STATUS is not possible: an executable is missing, or the plugin fails otherwise.
+    #[error("network {network} fails: {}", error.with_causes())]
     Failing {
         /// The network.
         network: String,
@@ -61,25 +66,8 @@ pub enum NotReadyReason {
     },
 }
 
-impl fmt::Display for NotReadyReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDefault { name: None, dir } => write!(f, "no network can be used in {}", dir.display()),
-            Self::NoDefault { name: Some(name), dir } => {
-                write!(f, "default network {name} not found in {}", dir.display())
-            }
-            Self::TooFew { have, want } => write!(f, "{have} usable networks, {want} wanted"),
-            Self::NotAvailable { network, error } => {
-                write!(f, "network {network} cannot take pods: {}", error.with_causes())
-            }
-            Self::LimitedConnectivity { network, error } => write!(
-                f,
-                "network {network} cannot take pods, and those that are up may have limited connectivity: {}",
-                error.with_causes()
-            ),
-            Self::Failing { network, error } => write!(f, "network {network} fails: {}", error.with_causes()),
-        }
-    }
+fn without_default(name: Option<&NetworkName>) -> String {
+    name.map_or("no network can be used".to_owned(), |name| format!("default network {name} not found"))
 }
 
 impl fmt::Display for NotReady {
