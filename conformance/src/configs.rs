@@ -136,6 +136,13 @@ impl<'a> Attached<'a> {
         self.call(Verb::Del).run(self.node)
     }
 
+    /// Calls CHECK, then DEL; both have to succeed.
+    #[track_caller]
+    pub fn check_and_del(&self) {
+        self.check().ok();
+        self.del().ok();
+    }
+
     /// The name of the host veth in the result.
     #[track_caller]
     pub fn host_veth(&self) -> &str {

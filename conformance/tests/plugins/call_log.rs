@@ -44,8 +44,7 @@ fn the_nodes_file_asks_for_a_record_of_each_call() {
     std::fs::write(NODE_FILE, format!("{}\n", path.display())).unwrap();
     let config = bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true}));
     let attached = Attached::add(&node, &config, &pod);
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     node.call(Verb::Version, &config, &pod).ok();
     let refused = with_mtu(&config);
     let failure = node.call(Verb::Add, &refused, &pod).fails();

@@ -90,8 +90,7 @@ fn two_attachments_of_a_container_never_touch_each_others() {
         node.call(Verb::Del, &config, &befores[1].attachment).ok();
         let two = add(1);
         one.del().ok();
-        two.check().ok();
-        two.del().ok();
+        two.check_and_del();
         // A VRF lives until its last interface leaves.
         let changes = testns::changes(&untouched, &pod.namespace().snapshot());
         assert!(!changes.contains("vrf"), "{changes}");

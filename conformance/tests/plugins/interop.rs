@@ -104,8 +104,7 @@ fn what_ours_added_is_deleted_by_theirs() {
         let pod = node.container();
         let attached = Attached::add(&node, &full(with(own, json!({"macspoofchk": false}))), &pod);
         node.install(&theirs);
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         node.assert_as_before_except(stays);
     }
 }
@@ -128,8 +127,7 @@ fn what_theirs_added_is_checked_and_deleted_by_ours() {
     second.del().ok();
     first.check().ok();
     second.del().ok();
-    first.check().ok();
-    first.del().ok();
+    first.check_and_del();
     node.assert_as_before_except(stays);
 }
 

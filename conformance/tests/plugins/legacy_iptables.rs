@@ -89,8 +89,7 @@ fn legacy_rules_of_one_are_checked_and_deleted_by_the_other() {
             let attached = Attached::add(node, &config(), &pod);
             assert!(rules(node, "legacy").len() > before.len());
             node.install(second);
-            attached.check().ok();
-            attached.del().ok();
+            attached.check_and_del();
             assert_eq!(rules(node, "legacy"), before);
         });
     }

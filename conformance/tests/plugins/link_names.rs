@@ -57,8 +57,7 @@ fn names_and_aliases_of_the_nodes_links_may_be_any_bytes() {
     node.call(Verb::Status, &config, Attachment::none()).ok();
     let valid = json!({"cni.dev/valid-attachments": [{"containerID": pods[1].id(), "ifname": "eth0"}]});
     node.call(Verb::Gc, with(config, valid), Attachment::none()).ok();
-    second.check().ok();
-    second.del().ok();
+    second.check_and_del();
 }
 
 /// The names make the kernel's message about the link longer than it otherwise is, and still longer as text.
@@ -74,8 +73,7 @@ fn a_link_may_have_hundreds_of_long_names() {
         let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
         std::fs::write("/run/names", &lines).unwrap();
         ip(pod.namespace(), "-batch /run/names");
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         assert!(pod.namespace().find_link("eth0").is_none(), "{}", kind.name);
         assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap(), "{}", kind.name);
     }

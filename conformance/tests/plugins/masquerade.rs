@@ -114,8 +114,7 @@ fn del_removes_one_containers_masquerade() {
         for (there, here) in BOTH {
             assert_eq!(seen_by(&remote, there, two.namespace()), ip(here));
         }
-        second.check().ok();
-        second.del().ok();
+        second.check_and_del();
         node.assert_as_before_except(|line| stays(line) || is_uplink(line));
     });
 }

@@ -147,8 +147,7 @@ fn a_lock_that_any_user_can_take_holds_up_nothing() {
     let file = std::fs::File::open(node.host().path()).expect("open the node's namespace");
     let _held = Flock::lock(file, FlockArg::LockExclusiveNonblock).expect("lock it");
     let attached = Attached::add(&node, &bridge(json!({"isGateway": true, "ipam": dual()})), &node.container());
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     // A failed ADD is rolled back.
     let pod = node.container();
     let unreachable = json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.9.0.0/16", "gw": "192.0.2.1"}]}});

@@ -54,8 +54,7 @@ fn makes_a_link_and_takes_it_away(kind: InterfacePlugin) {
         assert_eq!(pod.namespace().sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
         assert_eq!(pod.namespace().sysctl("net/ipv6/conf/eth0/ndisc_notify"), "1");
     }
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     attached.del().ok();
     assert!(pod.namespace().find_link("eth0").is_none());
     node.assert_as_before_except(stays);
@@ -148,8 +147,7 @@ fn master_may_be_in_the_container(kind: InterfacePlugin) {
     let config = config(kind, json!({"linkInContainer": true}));
     let attached = Attached::add(&node, &config, pod.attachment_as("net1"));
     assert_eq!(pod.namespace().link("net1").peer, Some(pod.namespace().link("uplink").index));
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert!(pod.namespace().find_link("net1").is_none() && pod.namespace().find_link("uplink").is_some());
     node.assert_as_before_except(stays);
 }
@@ -219,8 +217,7 @@ fn is_interchangeable_with_the_references(kind: InterfacePlugin) {
         let attached = Attached::add(&node, &config(kind, own), &pod);
         results.push(normalised(&attached.result));
         node.install(&second);
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         attached.del().ok();
         assert!(pod.namespace().find_link("eth0").is_none());
         node.assert_as_before_except(stays);
@@ -286,8 +283,7 @@ fn ipvlan_has_each_mode_and_flag() {
     for (mode, flag) in [("", ""), ("l2", "private"), ("l3", "vepa"), ("l3s", "bridge")] {
         let (node, _outside) = node();
         let attached = Attached::add(&node, &config(IPVLAN, json!({"mode": mode, "flag": flag})), &node.container());
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
     }
 }
 

@@ -67,8 +67,7 @@ fn tap_has_mac_and_mtu_in_every_combination_with_owner_and_group() {
         assert_eq!(settings.contains(" multi_queue "), has("multiQueue"), "{own}: {settings}");
         assert_eq!(settings.contains("user root"), has("owner"), "{own}: {settings}");
         assert_eq!(settings.contains("group root"), has("group"), "{own}: {settings}");
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
     }
 }
 

@@ -22,8 +22,7 @@ fn a_pod_may_have_two_addresses_of_one_family() {
         assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "10.8.0.2/24"]);
         pod.namespace().ping(ip("10.7.0.1"));
         pod.namespace().ping(ip("10.8.0.1"));
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         node.assert_as_before_except(stays);
     });
 }

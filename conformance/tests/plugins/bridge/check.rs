@@ -15,8 +15,7 @@ fn check_looks_for_the_interface_in_its_own_namespace() {
         let earlier =
             json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": other.namespace().path()}]});
         let attached = Attached::add(node, &bridge(json!({"prevResult": earlier})), &pod);
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
     });
 }
 

@@ -119,8 +119,7 @@ fn macspoofchk_drops_frames_with_another_source_address() {
         honest.1.namespace().ping(gateway); // only the spoofing pod is cut off
         inside.set_mac("eth0", &own);
         inside.ping(gateway);
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         honest.0.del().ok();
         node.assert_as_before_except(stays);
     });

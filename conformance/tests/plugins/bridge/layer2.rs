@@ -63,8 +63,7 @@ fn a_disabled_container_interface_stays_down() {
     assert!(!pod.namespace().link("eth0").up);
     let outside = node.host().link(attached.host_veth());
     assert_eq!((outside.up, outside.master.as_deref()), (true, Some("br0")));
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     node.assert_as_before_except(stays);
 }
 

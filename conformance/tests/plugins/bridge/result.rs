@@ -174,8 +174,7 @@ fn prev_result_is_passed_on_before_the_own_interfaces() {
         assert_eq!(attached.result["ips"][1]["interface"], 3);
         assert_eq!(attached.result["dns"], earlier["dns"]);
         assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         node.assert_as_before_except(super::stays);
     });
 }

@@ -43,8 +43,7 @@ fn limits_hold_behind_ptp() {
     let before = Attached::add(&node, &ptp, &pod);
     let attached = Attached::add(&node, &behind(&before, full()), &pod);
     assert_limited(&node, pod.namespace(), first_ip(&attached.result), ip("10.7.0.1"));
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert!(ifbs(&node).is_empty());
 }
 
@@ -299,8 +298,7 @@ fn a_repeated_add_with_any_message_refused_leaves_the_limits_as_they_were() {
             break;
         }
         traced.reply.fails();
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         before.del().ok();
     }
 }

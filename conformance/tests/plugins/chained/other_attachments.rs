@@ -28,8 +28,7 @@ fn del_of_another_attachment_in_the_namespace_changes_nothing() {
         let changes = [node.changes(), testns::changes(&inside, &pod.namespace().snapshot())].concat();
         let changes: Vec<&str> = changes.lines().filter(|line| !is_kernels(line)).collect();
         assert!(changes.is_empty(), "{}: {changes:#?}", chained.name);
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         of_other.del().ok();
     }
 }

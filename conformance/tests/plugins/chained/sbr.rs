@@ -198,8 +198,7 @@ fn an_administrators_rule_of_the_same_source_stays() {
     let attached = Attached::add(&node, &behind(&before, full()), &pod);
     assert_eq!(rules(pod.namespace()).len(), 4, "{:?}", rules(pod.namespace()));
     assert!(ip(&pod, "route show table 100").contains("default via 10.7.0.1 dev eth0"));
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
     // The reference's DEL takes every rule of the source. Ours does where none is recognised: it leaves none of ADD's.
     attached.del().ok();
@@ -256,7 +255,6 @@ fn a_folder_of_locks_that_cannot_be_written_is_no_obstacle() {
     std::fs::create_dir_all("/run/cni").unwrap();
     mount(Some("none"), "/run/cni", Some("tmpfs"), MsFlags::MS_RDONLY, Some("size=4k")).unwrap();
     let attached = Attached::add(&node, &behind(&before, full()), &pod);
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert!(rules(pod.namespace()).is_empty());
 }

@@ -33,8 +33,7 @@ fn tuning_sets_the_interface_and_restores_it_in_del() {
     assert_eq!(pod.namespace().sysctl("net/ipv4/conf/eth0/arp_filter"), "1");
     let record = format!("{RECORD}/{}_eth0.json", pod.id());
     assert_eq!(fs::metadata(&record).unwrap().permissions().mode() & 0o777, 0o600);
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     let now = pod.namespace().link("eth0");
     assert_eq!((now.mac, now.mtu_bytes, now.tx_queue, now.allmulti), (was.mac, was.mtu_bytes, was.tx_queue, false));
     assert_eq!(now.promiscuity, 0);

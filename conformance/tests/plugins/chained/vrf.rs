@@ -31,8 +31,7 @@ fn the_interface_moves_into_the_vrf_with_addresses_and_routes() {
     for to in ["0.0.0.0/0", "::/0", "10.7.0.0/24", "fd07::/64"] {
         assert!(routes.iter().any(|route| route.to == to && route.table == 1), "{to}: {routes:#?}");
     }
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert_eq!((pod.namespace().link("eth0").master, vrfs(&pod)), (None, vec![]));
 }
 

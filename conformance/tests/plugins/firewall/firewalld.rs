@@ -85,8 +85,7 @@ fn addresses_are_sources_of_the_zone_of_a_real_firewalld() {
         node.install(&first);
         let added = add(&node, config(json!({"backend": "firewalld"})), &pod, made_up("cni0", &BOTH));
         node.install(&second);
-        added.check().ok();
-        added.del().ok();
+        added.check_and_del();
         assert_eq!(sources(), [""; 0]);
     }
 }

@@ -77,8 +77,7 @@ fn a_policy_beside_one_of_the_other_backend_is_refused() {
         node.assert_as_before();
         // Without a policy the backends do not meet, and the policy's end is the end of the refusal.
         super::add(&node, own("other", second, "open"), &pod, result("cni1", 3)).check().ok();
-        there.check().ok();
-        there.del().ok();
+        there.check_and_del();
         node.call(Verb::Add, call, &pod).ok();
     }
 }

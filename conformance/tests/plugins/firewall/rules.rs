@@ -144,8 +144,7 @@ fn isolation_ends_with_the_last_container_of_the_bridge() {
     assert!(isolating(&node, "cni0").len() == 3 && own_bridge());
     one.del().ok();
     assert!(isolating(&node, "cni0").len() == 2 && !own_bridge(), "no isolated container is left");
-    two.check().ok();
-    two.del().ok();
+    two.check_and_del();
     assert_eq!(isolating(&node, "cni0"), [""; 0]);
     assert_eq!(isolating(&node, "cni1").len(), 2);
     other.check().ok();

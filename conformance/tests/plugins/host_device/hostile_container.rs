@@ -195,8 +195,7 @@ fn a_record_of_an_earlier_add_takes_nothing_from_the_next() {
     assert_eq!(records().len(), 1);
     first.del().ok();
     assert!(pod.namespace().find_link("eth0").is_some() && node.host().find_link("dev1").is_none());
-    next.check().ok();
-    next.del().ok();
+    next.check_and_del();
     assert!(node.host().find_link("dev1").is_some());
 }
 

@@ -352,8 +352,7 @@ fn where_run_cni_cannot_be_written_the_device_comes_home_by_its_alias() {
     mount(Some("none"), "/run/cni", Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
     let pod = node.container();
     let attached = Attached::add(&node, &config(json!({})), &pod);
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     attached.del().ok();
     assert!(node.host().find_link("dev1").is_some() && pod.namespace().find_link("eth0").is_none());
     // A failed ADD finds it, too.

@@ -28,8 +28,7 @@ fn goes_and_comes(node: &Node, config: &Value) {
     let pod = node.container();
     let attached = Attached::add(node, config, &pod);
     assert!(node.host().find_link("dev1").is_none());
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert_home(node, &config.to_string());
 }
 

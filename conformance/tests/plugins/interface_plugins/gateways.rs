@@ -106,6 +106,5 @@ fn a_bridges_port_leads_to_a_gateway_outside_the_prefix() {
     assert_eq!(way(&pod, "172.31.1.1/32"), None);
     assert_eq!(way(&pod, "0.0.0.0/0"), Some(ip("172.31.1.1")));
     assert_eq!(way(&pod, "::/0"), Some(ip("fe80::1")));
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
 }

@@ -110,8 +110,7 @@ fn del_of_another_attachment_in_the_namespace_leaves_the_living_one(kind: Interf
     node.assert_as_before_except(|line| kind.stays(line) || is_kernels(line));
     let changes = testns::changes(&inside, &pod.namespace().snapshot());
     assert!(changes.lines().all(is_kernels), "{changes}");
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert!(pod.namespace().find_link("eth0").is_none());
 }
 
@@ -315,8 +314,7 @@ fn gc_leaves_what_came_after_the_look(kind: InterfacePlugin) {
         held().len() == 2
     };
     node.host().wait_for("what was seen and is not valid to go", is_collected);
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert_eq!(held(), Vec::<String>::new());
 }
 

@@ -56,8 +56,7 @@ fn beside_docker_host_ports_answer_also_after_its_restart() {
         assert_eq!(reached(&remote, &pod, LONG), [true; 2], "{backend}: after docker's restart");
         // Packets that were not forwarded do not pass.
         assert_eq!(tcp(&remote, at("10.7.0.2", 80), pod.namespace(), 80, SHORT), None);
-        mapped.check().ok();
-        mapped.del().ok();
+        mapped.check_and_del();
         assert_eq!(accepting(&node), 0);
     }
 }
@@ -147,8 +146,7 @@ fn with_legacy_iptables_host_ports_answer_and_rules_go_with_their_attachment() {
         let gc = crate::configs::with(of(1, json!({"runtimeConfig": null})), valid);
         Call::new(Verb::Gc, gc, testns::Attachment::none()).run(&node).ok();
         assert_eq!(rules(), alone, "{backend}: GC");
-        stays.check().ok();
-        stays.del().ok();
+        stays.check_and_del();
         let left: Vec<_> = rules().into_iter().filter(|line| line.starts_with("-A CNI-HOSTPORT-ACCEPT")).collect();
         assert_eq!(left, [""; 0], "{backend}: DEL");
     }

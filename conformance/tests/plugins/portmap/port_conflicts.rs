@@ -145,8 +145,7 @@ fn rules_of_a_container_that_is_gone_do_not_count() {
         assert!(tcp(node.host(), at(&unshared.address(1), 8080), two.namespace(), 80, LONG).is_some(), "{backend}");
         again.check().ok();
         mapped.call(Verb::Del).without("CNI_NETNS").run(&node).ok();
-        again.check().ok();
-        again.del().ok();
+        again.check_and_del();
         node.call(
             Verb::Status,
             with(ports(json!({"backend": backend})), json!({"cniVersion": "1.1.0"})),

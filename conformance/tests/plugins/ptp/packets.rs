@@ -23,8 +23,7 @@ fn addresses_and_routes_are_the_references() {
             let pod = node.container();
             let attached = Attached::add(node, &ptp(json!({"ipam": ipam})), &pod);
             let state = state(node, &pod);
-            attached.check().ok();
-            attached.del().ok();
+            attached.check_and_del();
             state
         });
     }
@@ -72,8 +71,7 @@ fn the_smallest_subnets_and_several_of_a_family_have_packets() {
             pod.namespace().ping(ip(text("gateway")));
             node.host().ping(ip(text("address")));
         }
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         node.assert_as_before_except(stays);
     }
 }

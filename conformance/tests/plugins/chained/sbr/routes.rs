@@ -56,8 +56,7 @@ fn an_address_without_an_interface_is_the_attachments() {
     let made = rules(pod.namespace());
     assert!(made.len() == 2 && made.iter().any(|rule| rule.contains("10.7.0.2")), "{made:?}");
     assert!(ip(&pod, "route show table 100").contains("default via 10.7.0.1 dev eth0"));
-    attached.check().ok();
-    attached.del().ok();
+    attached.check_and_del();
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
 }
 
@@ -78,8 +77,7 @@ fn routes_of_a_family_without_an_address_stay_in_the_main_table() {
         assert_eq!(of_other(pod.namespace()), routes);
         let made = rules(pod.namespace());
         assert!(made.len() == 1 && made[0].contains(source), "{made:?}");
-        attached.check().ok();
-        attached.del().ok();
+        attached.check_and_del();
         assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
     }
 }
