@@ -24,13 +24,18 @@ cfg_if::cfg_if! {
 
 use crate::subjects::ours;
 use serde_json::{Value, json};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, SystemTime};
 use testns::{Container, Node, Subject};
 
 /// An installation of one file with many names. Copies of unoptimised executables take a second.
 const LINKED: &[&str] = &["--link", "hard"];
+
+/// The value of `--cap-args` for port 8080 of the node, which leads to port 80 of the container.
+const PORT: &str = r#"{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}"#;
 
 /// A node with a network in its configuration folder and nothing installed.
 struct Tour {
@@ -66,6 +71,12 @@ impl Tour {
     /// Key `ipam` for addresses of the network.
     fn host_local(&self) -> Value {
         json!({"type": "host-local", "subnet": format!("{}.0/24", self.subnet)})
+    }
+
+    /// The container ends without DEL, and its links with it.
+    fn lose(&self, pod: &Container) {
+        pod.end();
+        self.node.settle(Duration::from_secs(60));
     }
 
     /// An address of the network.
@@ -118,6 +129,12 @@ impl Tour {
         names.sort();
         names
     }
+}
+
+/// Makes a file older than any ADD that may be under way.
+fn make_old(path: &Path) {
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    File::options().write(true).open(path).unwrap().set_modified(hour_ago).unwrap();
 }
 
 /// The path of a container's namespace.

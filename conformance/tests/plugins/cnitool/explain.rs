@@ -2,12 +2,11 @@
 //! named as long as it is there.
 
 use super::show::installed;
-use super::{Tour, netns};
+use super::{PORT, Tour, netns};
 use expect_test::expect;
 use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 use testns::Container;
 
 /// The name of the attachment's veth.
@@ -22,8 +21,7 @@ fn run(words: &str) {
 fn with_web() -> (Tour, Container) {
     let tour = installed();
     let web = tour.node.container();
-    let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
-    tour.add("web", &web, &["--cap-args", &mapped.to_string()]);
+    tour.add("web", &web, &["--cap-args", PORT]);
     (tour, web)
 }
 
@@ -168,8 +166,7 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
         let drops = tour.drops();
         assert!(drops.iter().any(|why| why.contains(phrase)), "{phrase}: {drops:?}");
     }
-    web.end();
-    tour.node.settle(Duration::from_secs(60));
+    tour.lose(&web);
     fs::remove_dir_all("/var/lib/cni/networks/office").unwrap();
     let drops = tour.drops();
     assert!(drops[0].contains("no container was found that uses it"), "{drops:?}");

@@ -4,19 +4,16 @@
 #[cfg(feature = "every-test")]
 mod what_each_plugin_leaves;
 
-use super::{Tour, netns};
+use super::{Tour, make_old, netns};
 use serde_json::Value;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use testns::{Container, Namespace, Remains};
 
 /// Another runtime's cache.
 const OTHER: [&str; 2] = ["--cache-dir", "/run/podman/cni"];
-/// The age after which a cache entry is not one of an ADD under way.
-const OLD: Duration = Duration::from_secs(3600);
 
 impl Tour {
     /// A pod that another runtime added some time ago.
@@ -85,10 +82,6 @@ fn folder() -> &'static Path {
 fn reservations() -> Vec<PathBuf> {
     let paths = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("10.")).collect()
-}
-
-fn make_old(path: &Path) {
-    File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - OLD).unwrap();
 }
 
 fn stderr(output: &Output) -> String {
@@ -254,8 +247,7 @@ fn a_network_without_gc_is_collected_by_del() {
     let (living, dead) = (tour.pod_of_another(), tour.pod_of_another());
     let own = tour.node.container();
     tour.cnitool(&["add", "office", &netns(&own)]);
-    dead.end();
-    tour.node.settle(Duration::from_secs(60));
+    tour.lose(&dead);
     let rules = || tour.node.host().nft().into_iter().filter(|line| line.contains("office")).count();
     let before = rules();
     let dry = tour.verdicts(&["--dry-run"]);
@@ -287,8 +279,7 @@ fn an_entry_of_the_oldest_format_is_reported_and_its_dead_pod_is_removed() {
             let said = stderr(&tour.call(words));
             assert!(said.contains("office-web-eth0 left out: it has the oldest format"), "{words:?}: {said}");
         }
-        pod.end();
-        tour.node.settle(Duration::from_secs(60));
+        tour.lose(&pod);
         [entry, &*reservations()[0]].iter().for_each(|path| make_old(path));
         let verdicts = tour.verdicts(&["--dry-run"]);
         assert!(verdicts.contains("would be deleted"), "{verdicts}");
@@ -404,8 +395,7 @@ fn gc_removes_what_has_no_namespace_any_more() {
     for pod in [&gone, &stays] {
         tour.cnitool(&["add", "office", &netns(pod)]);
     }
-    gone.end();
-    tour.node.settle(Duration::from_secs(60));
+    tour.lose(&gone);
     let reservation = |last: u8| Path::new("/var/lib/cni/networks/office").join(tour.address(last)).exists();
     assert!(tour.cnitool(&["gc", "office", "--dry-run"]).contains("would be deleted"));
     assert!(reservation(2) && reservation(3));

@@ -1,12 +1,11 @@
 //! Networks that no file explains: a plugin that calls others gives them one, a file was removed, or only another runtime's cache
 //! has it. Their addresses, links and rules are found on the node, and all verbs know them.
 
-use super::{Tour, netns};
+use super::{Tour, make_old, netns};
 use serde_json::{Value, json};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::{Duration, SystemTime};
 use testns::Container;
 
 /// Calls `bridge` with addresses that no file names, as flannel does. DEL goes by a record of its own, which may be gone.
@@ -55,32 +54,19 @@ impl Tour {
         let pod = self.node.container_named(id);
         let netns = netns(&pod);
         self.cnitool(&["add", network, &netns, "--container-id", id]);
-        for address in held(network) {
-            let old = SystemTime::now() - Duration::from_secs(3600);
-            File::options().write(true).open(store(network).join(address)).unwrap().set_modified(old).unwrap();
-        }
+        held(network).iter().for_each(|address| make_old(&store(network).join(address)));
         pod
-    }
-
-    fn lose(&self, pod: &Container) {
-        pod.end();
-        self.node.settle(Duration::from_secs(60));
-    }
-
-    fn tool(&self, words: &[&str]) -> Output {
-        self.call(words)
     }
 
     /// Stdout and stderr.
     fn said(&self, words: &[&str]) -> String {
-        let Output { stdout, stderr, .. } = self.tool(words);
+        let Output { stdout, stderr, .. } = self.call(words);
         String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr)
     }
 
     /// The leftovers of a network, and the remedy.
     fn leftover(&self, network: &str) -> Option<(String, String)> {
-        let output = self.tool(&["doctor", "--json"]);
-        let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let (_, findings) = self.doctor(&[]);
         let found = findings.iter().find(|one| one["kind"] == "leftover" && one["network"] == network)?;
         Some((found["evidence"].to_string(), found["remedy"].as_str().unwrap().to_owned()))
     }
@@ -210,7 +196,7 @@ fn a_verb_that_did_nothing_says_why() {
     let lo = json!({"cniVersion": "1.1.0", "name": "lo", "plugins": [{"type": "loopback"}]});
     fs::write("/etc/cni/net.d/20-lo.conflist", lo.to_string()).unwrap();
     assert_eq!(tour.said(&["ipam", "list", "lo"]), "note: network lo has no addresses of host-local\n");
-    assert!(!tour.tool(&["gc", "absent"]).status.success());
+    assert!(!tour.call(&["gc", "absent"]).status.success());
 }
 
 /// `cnitool` runs where the runtime's mounts do not reach it: the namespace's path is an empty file, and no process is in sight.

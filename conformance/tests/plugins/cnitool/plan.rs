@@ -1,7 +1,7 @@
 //! `cnitool plan`: nothing is changed, and what ADD does next is what was shown.
 
 use super::show::installed;
-use super::{Tour, netns};
+use super::{PORT, Tour, netns};
 use crate::subjects::reference_or_skip;
 use expect_test::expect;
 use serde_json::{Value, json};
@@ -112,8 +112,7 @@ fn a_chain_is_planned_as_add_makes_it_and_nothing_is_changed() {
         {"type": "firewall", "ingressPolicy": "same-bridge"},
         {"type": "tuning", "mtu": 1400, "sysctl": {"net.core.somaxconn": "500"}},
         {"type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 80_000, "egressRate": 2_000_000, "egressBurst": 80_000}]));
-    let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}).to_string();
-    let more = ["--cap-args", &*mapped];
+    let more = ["--cap-args", PORT];
     let [one, two] = [tour.node.container(), tour.node.container()];
     let first = tour.plan_and_add("chain", &one, &more);
     assert!(steps(&first).len() > 30, "{first}");

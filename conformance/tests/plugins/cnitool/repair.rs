@@ -3,7 +3,7 @@
 mod dry_run;
 mod help_of_findings;
 
-use super::{Tour, UNSHARE, netns};
+use super::{PORT, Tour, UNSHARE, netns};
 use crate::configs::ip;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -15,7 +15,6 @@ use testns::{Container, Namespace, Transport, exchange};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
-const PORTS: &str = r#"{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
 
 /// A node with a container of network `office`, and a machine beyond the node that knows no way to containers.
 struct Site {
@@ -57,7 +56,7 @@ impl Site {
     }
 
     fn add(&self, pod: &Container) {
-        self.tour.cnitool(&["--cap-args", PORTS, "add", "office", &netns(pod)]);
+        self.tour.cnitool(&["--cap-args", PORT, "add", "office", &netns(pod)]);
     }
 
     fn run(&self, words: &[&str]) -> (Option<i32>, Vec<Value>) {
@@ -263,8 +262,7 @@ fn on_a_node_that_has_lost_nothing_nothing_changes() {
         let site = Site::new(&plugins);
         let gone = site.tour.node.container();
         site.tour.cnitool(&["add", "office", &netns(&gone)]);
-        gone.end();
-        site.tour.node.settle(Duration::from_secs(60));
+        site.tour.lose(&gone);
         site.tour.node.remember();
         let (code, rows) = site.run(&[]);
         assert_eq!(code, Some(0), "{rows:?}");
@@ -281,8 +279,7 @@ fn on_a_node_that_has_lost_nothing_nothing_changes() {
 fn a_container_that_is_gone_is_left_alone() {
     let site = Site::new(&bridge());
     let Site { tour, remote, pod } = site;
-    pod.end();
-    tour.node.settle(Duration::from_secs(60));
+    tour.lose(&pod);
     tour.node.host().flush_nft();
     let site = Site { pod: tour.node.container(), tour, remote };
     site.tour.node.remember();

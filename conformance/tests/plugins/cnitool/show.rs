@@ -1,7 +1,7 @@
 //! `cnitool show` on a prepared node: attachments of this suite, of another runtime and of the reference, and what belongs to
 //! nothing.
 
-use super::{Tour, netns};
+use super::{PORT, Tour, netns};
 use crate::subjects::reference_or_skip;
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
@@ -61,8 +61,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     tour.add(other.0, &other.1, &["--cache-dir", "/run/other"]);
     tour.add(gone.0, &gone.1, &[]);
     let at_gone = netns(&gone.1);
-    gone.1.end();
-    tour.node.settle(Duration::from_secs(60));
+    tour.lose(&gone.1);
     tour.cnitool(&["ipam", "reserve", "office", &tour.address(9)]);
     let store = "/var/lib/cni/networks/old";
     fs::create_dir_all(store).unwrap();
@@ -198,8 +197,7 @@ fn what_doctor_calls_an_error_is_shown() {
 fn without_capabilities_nothing_is_said_to_be_lost_that_could_not_be_read() {
     let tour = installed();
     let web = tour.node.container();
-    let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
-    tour.add("web", &web, &["--cap-args", &mapped.to_string()]);
+    tour.add("web", &web, &["--cap-args", PORT]);
     let cnitool = tour.bin_dir.join("cnitool").display().to_string();
     for (verb, says) in [("show", "could not be looked at"), ("doctor", "cannot look at")] {
         let words = ["--bounding-set", "-all", "--inh-caps", "-all", &cnitool, verb];

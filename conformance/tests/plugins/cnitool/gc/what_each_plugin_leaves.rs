@@ -1,8 +1,8 @@
 //! What each plugin leaves on the node: `cnitool gc` of another cache keeps it as long as the container lives, and removes it
 //! when that is gone, though nothing else of the attachment is there; `doctor` names it.
 
-use super::Process;
-use crate::cnitool::{Tour, netns};
+use super::{OTHER, Process};
+use crate::cnitool::{PORT, Tour, netns};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,6 @@ use std::path::Path;
 use std::time::Duration;
 use testns::{Container, Feature, Remains};
 
-const OTHER: [&str; 2] = ["--cache-dir", "/run/podman/cni"];
 const LEASES: &str = "/run/cni/dhcp.sock.leases";
 /// `printf office/c1/eth0 | sha256sum`, 32 digits of it.
 const LEASE: &str = "db23eab5f556071f1857d1beafb0eb9f.json";
@@ -62,37 +61,24 @@ const BANDWIDTH: InterfacePlugin = InterfacePlugin {
     count: |tour| tour.node.host().links().iter().filter(|link| link.name.starts_with("bwp")).count(),
 };
 
-/// The rules of both backends.
+/// The rules of a backend.
+const fn packet_filter(plugins: fn(&Tour) -> Value, object: &'static str) -> InterfacePlugin {
+    InterfacePlugin { plugins, needs: None, object, count: rules }
+}
+
 const FIREWALL: [InterfacePlugin; 2] = [
-    InterfacePlugin {
-        plugins: |tour| with_fixed_address(tour, &json!({"type": "firewall", "backend": "iptables"})),
-        needs: None,
-        object: "firewall rules of 10.",
-        count: rules,
-    },
-    InterfacePlugin {
-        plugins: |tour| with_fixed_address(tour, &json!({"type": "firewall", "backend": "nftables"})),
-        needs: None,
-        object: "firewall rules of 10.",
-        count: rules,
-    },
+    packet_filter(|tour| with_fixed_address(tour, &firewall("iptables")), "firewall rules of 10."),
+    packet_filter(|tour| with_fixed_address(tour, &firewall("nftables")), "firewall rules of 10."),
 ];
 
-/// The rules of both backends.
 const PORTMAP: [InterfacePlugin; 2] = [
-    InterfacePlugin {
-        plugins: |tour| with_fixed_address(tour, &portmap("iptables")),
-        needs: None,
-        object: "forwarding of port 8080/tcp to 10.",
-        count: rules,
-    },
-    InterfacePlugin {
-        plugins: |tour| with_fixed_address(tour, &portmap("nftables")),
-        needs: None,
-        object: "forwarding of port 8080/tcp to 10.",
-        count: rules,
-    },
+    packet_filter(|tour| with_fixed_address(tour, &portmap("iptables")), "forwarding of port 8080/tcp to 10."),
+    packet_filter(|tour| with_fixed_address(tour, &portmap("nftables")), "forwarding of port 8080/tcp to 10."),
 ];
+
+fn firewall(backend: &str) -> Value {
+    json!({"type": "firewall", "backend": backend})
+}
 
 fn portmap(backend: &str) -> Value {
     json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}, "acceptForwarded": true})
@@ -113,8 +99,7 @@ impl Scene {
         let beyond = tour.node.remote("beyond");
         tour.node.host().add_veth("dev1", &beyond, "near");
         let pod = tour.node.container();
-        let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}).to_string();
-        tour.cnitool(&[&OTHER[..], &["add", "office", &netns(&pod), "--cap-args", &mapped]].concat());
+        tour.cnitool(&[&OTHER[..], &["add", "office", &netns(&pod), "--cap-args", PORT]].concat());
         // As with the reference's veth, the mark of the link says nothing.
         for link in tour.node.host().links().iter().filter(|link| link.name.starts_with("veth")) {
             tour.node.host().set_alias(&link.name, "");
@@ -161,12 +146,6 @@ impl Scene {
             findings.iter().filter(|one| one["kind"] == "leftover").map(|one| one["evidence"].to_string()).collect();
         (code, left.join("\n"))
     }
-
-    /// The pod's namespace ends without DEL.
-    fn lose(&self) {
-        self.pod.end();
-        self.tour.node.settle(Duration::from_secs(60));
-    }
 }
 
 /// Kept while the container lives, and removed afterwards.
@@ -176,7 +155,7 @@ fn goes_with_the_container(kind: InterfacePlugin) {
     }
     let scene = Scene::new(kind);
     scene.assert_kept();
-    scene.lose();
+    scene.tour.lose(&scene.pod);
     scene.assert_removed();
 }
 
@@ -231,7 +210,7 @@ fn a_record_that_does_not_name_its_namespace_is_kept() {
     let mut record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     record.as_object_mut().unwrap().retain(|key, _| !key.starts_with("netns"));
     fs::write(&path, record.to_string()).unwrap();
-    scene.lose();
+    scene.tour.lose(&scene.pod);
     let dry = scene.tour.cnitool(&["gc", "office", "--dry-run"]);
     assert!(dry.contains("would be kept") && dry.contains(TUNING.object), "{dry}");
     scene.tour.cnitool(&["gc", "office"]);
@@ -284,7 +263,7 @@ fn a_lease_is_kept_while_the_namespace_of_its_record_exists() {
 #[test]
 fn forget_refuses_while_a_record_is_left() {
     let scene = Scene::new(TUNING);
-    scene.lose();
+    scene.tour.lose(&scene.pod);
     fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
     let container = scene.tour.cnitool(&[&OTHER[..], &["attachments", "--json"]].concat());
     let container: Value = serde_json::from_str(&container).unwrap();
@@ -305,7 +284,7 @@ fn a_network_is_known_by_the_records_of_its_plugins() {
         fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
         let kept = tour.cnitool(&["gc", "office"]);
         assert!(kept.contains("kept") && (kind.count)(tour) > 0, "{}: {kept}", kind.object);
-        scene.lose();
+        scene.tour.lose(&scene.pod);
         assert!(tour.cnitool(&["show"]).contains(kind.object), "{}", kind.object);
         let (_, evidence) = scene.doctor();
         assert!(evidence.contains(kind.object), "{evidence}");
