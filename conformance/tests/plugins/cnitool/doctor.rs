@@ -12,16 +12,17 @@ mod packet_filters;
 mod packets_lost_in_part;
 mod remedies;
 
-use super::{Tour, netns};
+use super::{Tour, make_old, netns};
 use crate::subjects::reference_or_skip;
-use damage::{Damage, ERROR, LEFT_OVER, OTHERS};
+use cases::{ERROR, cases, parse};
+use damage::{FUNCTIONS, LEFT_OVER, OTHERS};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use testns::Container;
 
 /// A node with a container that lives, and whatever damage.
@@ -34,22 +35,17 @@ fn store() -> PathBuf {
     "/var/lib/cni/networks/office".into()
 }
 
-pub(super) fn make_old(path: &Path) {
-    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
-    File::options().write(true).open(path).unwrap().set_modified(hour_ago).unwrap();
-}
-
-fn write_old(path: &Path, content: &str) {
-    fs::write(path, content).unwrap();
-    make_old(path);
-}
-
 fn run(words: &str) {
     let mut parts = words.split(' ');
     assert!(Command::new(parts.next().unwrap()).args(parts).status().unwrap().success(), "{words}");
 }
 
 impl Tour {
+    /// A text in which `A` begins the addresses of the network.
+    fn with_addresses(&self, text: &str) -> String {
+        text.replace("A.", &format!("{}.", self.subnet))
+    }
+
     /// The exit code of doctor, and the findings.
     pub(super) fn doctor(&self, more: &[&str]) -> (i32, Vec<Value>) {
         let output = self.call(&[&["doctor", "--json"], more].concat());
@@ -71,26 +67,12 @@ impl Ward {
         self.tour.doctor(more)
     }
 
-    /// A second container of the network, which is gone without DEL.
-    fn lose_a_container(&self) {
-        let pod = self.tour.node.container();
-        self.tour.cnitool(&["add", "office", &netns(&pod)]);
-        make_old(&store().join(self.tour.address(3)));
-        pod.end();
+    /// Damages the node by a script of a case.
+    fn damage(&self, script: &str) {
+        let script = self.tour.with_addresses(FUNCTIONS) + script;
+        let output = Command::new("sh").args(["-ec", &script]).env("CNI_PATH", &self.tour.bin_dir).output().unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
         self.tour.node.settle(Duration::from_secs(60));
-    }
-
-    fn cached_entry_of(&self, pod: &Container) -> PathBuf {
-        let netns = netns(pod);
-        let mut entries = fs::read_dir("/var/lib/cni/results").unwrap().map(|entry| entry.unwrap().path());
-        entries.find(|path| fs::read_to_string(path).unwrap().contains(&netns)).unwrap()
-    }
-
-    fn edit_network(&self, edit: impl FnOnce(&mut Value)) {
-        let path = "/etc/cni/net.d/10-office.conflist";
-        let mut network: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-        edit(&mut network);
-        fs::write(path, network.to_string()).unwrap();
     }
 
     #[track_caller]
@@ -100,11 +82,13 @@ impl Ward {
 }
 
 /// The level of a note does not fail monitoring.
-fn is_found(ward: &Ward, (name, _, kind, code, text): Damage, more: &[&str]) {
+fn is_found(ward: &Ward, case: &str, more: &[&str]) {
     let (exit, findings) = ward.doctor(more);
-    let found = findings.iter().find(|finding| finding["kind"] == kind && finding.to_string().contains(text));
-    assert!(found.is_some(), "{name}: {findings:#?}");
-    assert_eq!(exit, code, "{name}: {findings:#?}");
+    for (kind, code, text, _) in parse(case).1 {
+        let found = findings.iter().find(|finding| finding["kind"] == kind && finding.to_string().contains(text));
+        assert!(found.is_some(), "{case}: {findings:#?}");
+        assert_eq!(exit, code, "{case}: {findings:#?}");
+    }
 }
 
 #[test]
@@ -120,12 +104,13 @@ fn a_node_without_faults_has_no_finding() {
 
 #[test]
 fn what_is_left_over_is_found_and_removed_on_request() {
-    for damage in LEFT_OVER {
+    for case in cases(LEFT_OVER) {
         let ward = Ward::new();
+        let case = ward.tour.with_addresses(&case);
         ward.tour.node.remember();
-        damage.1(&ward);
-        is_found(&ward, damage, &[]);
-        assert_eq!(ward.doctor(&["--fix"]), (0, Vec::new()), "{}", damage.0);
+        ward.damage(parse(&case).0);
+        is_found(&ward, &case, &[]);
+        assert_eq!(ward.doctor(&["--fix"]), (0, Vec::new()), "{case}");
         ward.assert_pod_is_whole();
         ward.tour.node.assert_as_before_except(|line| {
             crate::chained::comes_and_goes(line) || line.contains("last_reserved_ip") || line.contains("/run/")
@@ -135,16 +120,17 @@ fn what_is_left_over_is_found_and_removed_on_request() {
 
 #[test]
 fn what_only_an_operator_can_decide_on_is_found_and_left_alone() {
-    for damage in OTHERS {
-        if damage.2 == "two-rulesets" && !Path::new("/usr/sbin/iptables-legacy").exists() {
-            testns::skip(damage.0, "iptables-legacy is not installed");
+    for case in cases(OTHERS) {
+        if case.contains("two-rulesets") && !Path::new("/usr/sbin/iptables-legacy").exists() {
+            testns::skip("both variants of iptables have rules", "iptables-legacy is not installed");
             continue;
         }
         let ward = Ward::new();
-        damage.1(&ward);
+        let case = ward.tour.with_addresses(&case);
+        ward.damage(parse(&case).0);
         ward.tour.node.remember();
-        is_found(&ward, damage, &[]);
-        is_found(&ward, damage, &["--fix"]);
+        is_found(&ward, &case, &[]);
+        is_found(&ward, &case, &["--fix"]);
         ward.tour.node.assert_as_before_except(|line| crate::chained::comes_and_goes(line) || line.contains("/run/"));
     }
 }
@@ -266,7 +252,7 @@ fn nothing_that_is_shown_acts_on_a_terminal() {
 #[test]
 fn each_kind_is_shown_with_its_consequence_and_what_to_do() {
     let ward = Ward::new();
-    ward.lose_a_container();
+    ward.damage("lose");
     let output = ward.tour.call(&["doctor"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();

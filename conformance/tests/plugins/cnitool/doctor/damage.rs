@@ -1,208 +1,85 @@
 //! Each kind of damage, and what the doctor has to say of it.
 
-use super::{Ward, run, store, write_old};
-use crate::cnitool::netns;
-use serde_json::json;
-use std::fs;
-
-/// The damage of the node, the kind of the finding, the exit code of doctor, and what of the finding names it.
-pub(crate) type Damage = (&'static str, fn(&Ward), &'static str, i32, &'static str);
-
-pub(super) const WARNING: i32 = 3;
-pub(super) const ERROR: i32 = 4;
+/// The functions of the scripts: a reservation that is an hour old, a container that is gone without DEL, and a plugin behind the
+/// network's.
+pub(super) const FUNCTIONS: &str = r#"
+PATH=$CNI_PATH:$PATH conf=/etc/cni/net.d store=/var/lib/cni/networks/office results=/var/lib/cni/results
+old() { printf "$2" > $store/$1; touch -d '1 hour ago' $store/$1; }
+lose() { ip netns add gone; cnitool add office /run/netns/gone --container-id gone > /dev/null
+    touch -d '1 hour ago' $store/A.3; ip netns del gone; }
+chain() { sed -i 's/]}$/,{"type":"'$1'"}]}/' $conf/10-office.conflist; }
+"#;
 
 /// The findings that `--fix` mends.
-pub(crate) const LEFT_OVER: [Damage; 6] = [
-    ("a container is gone without DEL", Ward::lose_a_container, "leftover", WARNING, "address 10."),
-    (
-        "the cache has forgotten a container that is gone",
-        |ward| {
-            ward.lose_a_container();
-            let living = ward.cached_entry_of(&ward.pod);
-            let entries = fs::read_dir("/var/lib/cni/results").unwrap().map(|entry| entry.unwrap().path());
-            let others: Vec<_> = entries.filter(|path| *path != living).collect();
-            assert_eq!(others.len(), 1);
-            fs::remove_file(&others[0]).unwrap();
-        },
-        "leftover",
-        WARNING,
-        "address 10.",
-    ),
-    (
-        "a reservation of a container that never was",
-        |ward| write_old(&store().join(ward.tour.address(77)), "c77\r\neth0"),
-        "leftover",
-        WARNING,
-        "c77/eth0",
-    ),
-    (
-        "a container is gone without DEL, and so is its reservation",
-        |ward| {
-            ward.lose_a_container();
-            fs::remove_file(store().join(ward.tour.address(3))).unwrap();
-        },
-        "leftover",
-        WARNING,
-        "masquerade of 10.",
-    ),
-    (
-        "the cache was restored from a backup",
-        |ward| {
-            let pod = ward.tour.node.container();
-            let netns = netns(&pod);
-            ward.tour.cnitool(&["add", "office", &netns]);
-            let entry = ward.cached_entry_of(&pod);
-            let backup = fs::read(&entry).unwrap();
-            ward.tour.cnitool(&["del", "office", &netns]);
-            pod.end();
-            fs::write(entry, backup).unwrap();
-        },
-        "leftover",
-        WARNING,
-        "only in the cache",
-    ),
-    (
-        "an empty reservation",
-        |ward| write_old(&store().join(ward.tour.address(9)), ""),
-        "damaged-reservation",
-        WARNING,
-        ".9",
-    ),
-];
+pub(super) const LEFT_OVER: &str = r#"
+# A container is gone without DEL.
+lose
+=> warning leftover: address 10.
+# The cache has forgotten a container that is gone.
+lose; rm $results/office-gone-eth0
+=> warning leftover: address 10.
+# A reservation of a container that never was.
+old A.77 'c77\r\neth0'
+=> warning leftover: c77/eth0
+# A container is gone without DEL, and so is its reservation.
+lose; rm $store/A.3
+=> warning leftover: masquerade of 10.
+# The cache was restored from a backup.
+ip netns add back; cnitool add office /run/netns/back --container-id back > /dev/null; cp $results/office-back-eth0 /run/backup
+cnitool del office /run/netns/back --container-id back; ip netns del back; mv /run/backup $results/office-back-eth0
+=> warning leftover: only in the cache
+# An empty reservation.
+old A.9 ''
+=> warning damaged-reservation: .9
+"#;
 
 /// What an operator has to decide on.
-pub(crate) const OTHERS: [Damage; 15] = [
-    (
-        "a configuration that no runtime can use",
-        |_| fs::write("/etc/cni/net.d/20-bad.conflist", r#"{"cniVersion": "1.0.0", "name": "bad""#).unwrap(),
-        "config",
-        ERROR,
-        "line 1",
-    ),
-    (
-        "a configuration behind another of the same name",
-        |_| {
-            let copied = fs::copy("/etc/cni/net.d/10-office.conflist", "/etc/cni/net.d/20-office.conflist");
-            copied.unwrap();
-        },
-        "config",
-        WARNING,
-        "20-office",
-    ),
-    (
-        "a plugin is missing",
-        |ward| ward.edit_network(|network| network["plugins"].as_array_mut().unwrap().push(json!({"type": "absent"}))),
-        "not-ready",
-        ERROR,
-        "absent",
-    ),
-    (
-        "a plugin of another project",
-        |ward| {
-            ward.edit_network(|network| network["plugins"].as_array_mut().unwrap().push(json!({"type": "foreign"})));
-            let script = "#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || echo '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.1.0\"]}'\n";
-            testns::write_executable(ward.tour.bin_dir.join("foreign"), script).unwrap();
-        },
-        "mixed-makes",
-        0,
-        "foreign",
-    ),
-    (
-        "a cache entry is damaged",
-        |_| fs::write("/var/lib/cni/results/office-c5-eth0", "{").unwrap(),
-        "unreadable-entry",
-        WARNING,
-        "office-c5-eth0",
-    ),
-    (
-        "a killed process has left an unfinished file",
-        |_| write_old(&store().join(".last_reserved_ip.0.new"), "10"),
-        "unfinished",
-        0,
-        ".last_reserved_ip.0.new",
-    ),
-    (
-        "reservations have no owner that can be read",
-        |ward| {
-            for (last, content) in [(9, "a/../b\r\neth0"), (10, "\u{1b}[2J")] {
-                write_old(&store().join(ward.tour.address(last)), content);
-            }
-            fs::create_dir(store().join(ward.tour.address(11))).unwrap();
-            run(&format!("touch -d @0 {}", store().join(ward.tour.address(11)).display()));
-        },
-        "damaged-reservation",
-        WARNING,
-        "3 reservations whose owner cannot be read",
-    ),
-    (
-        "the reservation of a container that lives is gone",
-        |ward| fs::remove_file(store().join(ward.tour.address(2))).unwrap(),
-        "unreserved",
-        ERROR,
-        "no reservation",
-    ),
-    (
-        "another container has the reservation of one that lives",
-        |ward| write_old(&store().join(ward.tour.address(2)), "c77\r\neth0"),
-        "unreserved",
-        ERROR,
-        "reserved for c77",
-    ),
-    (
-        "a range is nearly full",
-        |ward| {
-            for last in 10..=250 {
-                write_old(&store().join(ward.tour.address(last)), "an operator's");
-            }
-        },
-        "range-full",
-        WARNING,
-        "242 of 253",
-    ),
-    (
-        "a range is full",
-        |ward| {
-            for last in 3..=254 {
-                write_old(&store().join(ward.tour.address(last)), "an operator's");
-            }
-        },
-        "range-full",
-        ERROR,
-        "253 of 253",
-    ),
-    ("forwarding is off", |_| run("sysctl -qw net.ipv4.ip_forward=0"), "forwarding-off", ERROR, "net.ipv4.ip_forward"),
-    (
-        "the MTU is above that of the way out",
-        |ward| {
-            for words in [
-                "ip link add out mtu 1400 type bridge",
-                "ip address add 192.168.7.2/24 dev out",
-                "ip link set out up",
-                "ip route add default via 192.168.7.1",
-            ] {
-                run(words);
-            }
-            ward.edit_network(|network| network["plugins"][0]["mtu"] = json!(1500));
-        },
-        "mtu",
-        WARNING,
-        "1400",
-    ),
-    (
-        "both variants of iptables have rules",
-        |_| run("iptables-legacy -t filter -A FORWARD -s 203.0.113.1 -j DROP"),
-        "two-rulesets",
-        WARNING,
-        "legacy",
-    ),
-    (
-        "the folder of configurations is no folder",
-        |_| {
-            fs::rename("/etc/cni/net.d", "/etc/cni/away").unwrap();
-            fs::write("/etc/cni/net.d", "").unwrap();
-        },
-        "unseen",
-        WARNING,
-        "/etc/cni/net.d",
-    ),
-];
+pub(super) const OTHERS: &str = r#"
+# A configuration that no runtime can use.
+printf '{"cniVersion": "1.0.0", "name": "bad"' > $conf/20-bad.conflist
+=> error config: line 1
+# A configuration behind another of the same name.
+cp $conf/10-office.conflist $conf/20-office.conflist
+=> warning config: 20-office
+# A plugin is missing.
+chain absent
+=> error not-ready: absent
+# A plugin of another project.
+chain foreign; version='{"cniVersion": "1.1.0", "supportedVersions": ["1.1.0"]}'
+printf '#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || echo '"'$version'" > $CNI_PATH/foreign; chmod 755 $CNI_PATH/foreign
+=> note mixed-makes: foreign
+# A cache entry is damaged.
+printf '{' > $results/office-c5-eth0
+=> warning unreadable-entry: office-c5-eth0
+# A killed process has left an unfinished file.
+old .last_reserved_ip.0.new 10
+=> note unfinished: .last_reserved_ip.0.new
+# Reservations have no owner that can be read.
+old A.9 'a/../b\r\neth0'; old A.10 '\033[2J'; mkdir $store/A.11; touch -d '1 hour ago' $store/A.11
+=> warning damaged-reservation: 3 reservations whose owner cannot be read
+# The reservation of a container that lives is gone.
+rm $store/A.2
+=> error unreserved: no reservation
+# Another container has the reservation of one that lives.
+old A.2 'c77\r\neth0'
+=> error unreserved: reserved for c77
+# A range is nearly full.
+for last in $(seq 10 250); do old A.$last "an operator's"; done
+=> warning range-full: 242 of 253
+# A range is full.
+for last in $(seq 3 254); do old A.$last "an operator's"; done
+=> error range-full: 253 of 253
+# Forwarding is off.
+sysctl -qw net.ipv4.ip_forward=0
+=> error forwarding-off: net.ipv4.ip_forward
+# The MTU is above that of the way out.
+ip link add out mtu 1400 type bridge; ip address add 192.168.7.2/24 dev out; ip link set out up
+ip route add default via 192.168.7.1; sed -i 's/"type":"bridge"/"mtu":1500,&/' $conf/10-office.conflist
+=> warning mtu: 1400
+# Both variants of iptables have rules.
+iptables-legacy -t filter -A FORWARD -s 203.0.113.1 -j DROP
+=> warning two-rulesets: legacy
+# The folder of configurations is no folder.
+mv $conf /etc/cni/away; : > $conf
+=> warning unseen: /etc/cni/net.d
+"#;

@@ -122,7 +122,7 @@ fn rules_for_some_packets_are_told_from_those_for_all() {
     for case in cases(OTHERS) {
         let sick = Sick::new();
         let _pod = sick.add("office", "web", Some(8080));
-        let case = sick.with_addresses(&case);
+        let case = sick.tour.with_addresses(&case);
         let (script, expected) = parse(&case);
         sh(script);
         sick.expect(script, &expected);

@@ -92,11 +92,6 @@ impl Sick {
         assert_eq!(self.doctor(), (0, Vec::new()), "{what}");
     }
 
-    /// A text in which `A` begins the addresses of the network.
-    pub(super) fn with_addresses(&self, text: &str) -> String {
-        text.replace("A.", &format!("{}.", self.tour.subnet))
-    }
-
     #[track_caller]
     pub(super) fn expect(&self, what: &str, expected: &[Expected<'_>]) {
         let (exit, findings) = self.doctor();
@@ -217,7 +212,7 @@ fn find_and_mend(damage: &str) {
     let sick = Sick::new();
     let pod = sick.add("office", "web", Some(8080));
     assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
-    let case = sick.with_addresses(damage);
+    let case = sick.tour.with_addresses(damage);
     let (script, expected) = parse(&case);
     sh(&script.replace("ip -n pod", &format!("nsenter --net={} ip", netns(&pod))));
     sick.expect(script, &expected);
@@ -250,7 +245,7 @@ fn what_the_next_add_would_meet_is_found() {
         let sick = Sick::new();
         sick.office(&json!([{"type": "bridge", "isDefaultGateway": true, "ipam": sick.both_families()}]));
         assert_eq!(sick.doctor(), (0, Vec::new()), "before {case}");
-        let case = sick.with_addresses(&case);
+        let case = sick.tour.with_addresses(&case);
         let (script, expected) = parse(&case);
         sh(script);
         sick.expect(script, &expected);

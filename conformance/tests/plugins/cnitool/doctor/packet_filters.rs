@@ -87,7 +87,7 @@ nft add rule inet guard pass jump zones
 fn a_filter_that_drops_packets_is_named_at_each_hook_and_opened_by_its_remedy() {
     for case in cases(DROPPING) {
         let (sick, pod) = with_pod();
-        let case = sick.with_addresses(&case);
+        let case = sick.tour.with_addresses(&case);
         let (script, expected) = parse(&case);
         assert!(gets_out(&pod, LONG), "before {script}");
         sh(script);
@@ -149,7 +149,7 @@ const PASSING: [&str; 10] = [
 fn a_filter_that_lets_packets_pass_is_no_fault() {
     for script in PASSING {
         let (sick, pod) = with_pod();
-        sh(&sick.with_addresses(script));
+        sh(&sick.tour.with_addresses(script));
         assert!(gets_out(&pod, LONG), "{script} drops packets");
         assert_eq!(sick.doctor(), (0, Vec::new()), "{script}");
     }

@@ -1,6 +1,7 @@
 //! What `cnitool doctor` says to do works as it is printed: a remedy that begins with a capital letter is a sentence, any other
 //! is a line for a shell.
 
+use super::cases::{cases, parse};
 use super::damage::{LEFT_OVER, OTHERS};
 use super::{Ward, make_old};
 use crate::cnitool::{Tour, netns};
@@ -8,7 +9,6 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 /// Kinds whose remedies only show more, or whose cause is elsewhere.
 const SHOWING: [&str; 3] = ["config", "not-ready", "range-full"];
@@ -21,27 +21,21 @@ fn commands(findings: &[Value]) -> Vec<(&str, &str)> {
 #[test]
 fn each_command_runs_as_it_is_printed_and_mends_what_it_is_for() {
     let mut count = 0;
-    for damage in LEFT_OVER.into_iter().chain(OTHERS) {
-        if damage.2 == "two-rulesets" {
-            continue;
-        }
+    for case in [LEFT_OVER, OTHERS].into_iter().flat_map(cases).filter(|case| !case.contains("two-rulesets")) {
         let ward = Ward::new();
-        damage.1(&ward);
+        let case = ward.tour.with_addresses(&case);
+        ward.damage(parse(&case).0);
         let (_, findings) = ward.doctor(&[]);
         for (kind, command) in commands(&findings) {
             let done = ward.tour.shell(command);
             let is_showing = SHOWING.contains(&kind);
             // 2: wrong words; 126 and 127: no program. What shows an error ends with status 1.
             let is_right = |code: i32| code == 0 || is_showing && code == 1;
-            assert!(done.status.code().is_some_and(is_right), "{}: {command}: {done:?}", damage.0);
+            assert!(done.status.code().is_some_and(is_right), "{case}: {command}: {done:?}");
             count += 1;
             if !is_showing {
                 let (_, findings) = ward.doctor(&[]);
-                assert!(
-                    !findings.iter().any(|finding| finding["kind"] == kind),
-                    "{}: {command}: {findings:#?}",
-                    damage.0
-                );
+                assert!(!findings.iter().any(|finding| finding["kind"] == kind), "{case}: {command}: {findings:#?}");
             }
         }
     }
@@ -65,8 +59,7 @@ fn remedies_name_the_folders_that_the_caller_has_named() {
     };
     let pod = tour.node.container();
     assert!(run(&["add", "office", &netns(&pod)]).status.success());
-    pod.end();
-    tour.node.settle(Duration::from_secs(60));
+    tour.lose(&pod);
     make_old(&Path::new("/var/lib/cni/networks/office").join(tour.address(2)));
     let doctor = || -> Vec<Value> { serde_json::from_slice(&run(&["doctor", "--json"]).stdout).unwrap() };
     let remedy =
