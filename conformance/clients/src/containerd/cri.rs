@@ -8,10 +8,9 @@ use prost::Message;
 use testns::Namespace;
 
 use super::runtime_v1::{
-    ContainerConfig, ContainerId, ContainerMetadata, CreateContainerRequest, ExecSyncRequest, ExecSyncResponse,
-    ImageSpec, ImageStatusRequest, ImageStatusResponse, LinuxPodSandboxConfig, Nothing, PodSandboxConfig,
-    PodSandboxMetadata, PodSandboxStatus, PodSandboxStatusResponse, RunPodSandboxRequest, RuntimeCondition, SandboxId,
-    StatusResponse,
+    ContainerConfig, ContainerMetadata, CreateContainerRequest, ExecSyncRequest, ExecSyncResponse, Id, ImageSpec,
+    LinuxPodSandboxConfig, Nothing, Only, PodSandboxConfig, PodSandboxMetadata, PodSandboxStatus, RuntimeCondition,
+    RuntimeStatus,
 };
 use super::{Channel, Daemon, IMAGE, Refusal};
 
@@ -40,7 +39,7 @@ impl<'daemon> Cri<'daemon> {
     pub fn connect(daemon: &'daemon Daemon) -> Self {
         let cri = Self { daemon, channel: Channel::open(&daemon.socket()) };
         // containerd says that it is ready before its CRI plugin is.
-        until("the CRI plugin", || cri.runtime::<StatusResponse>("Status", &Nothing {}).ok());
+        until("the CRI plugin", || cri.runtime::<Only<RuntimeStatus>>("Status", &Nothing {}).ok());
         cri
     }
 
@@ -65,16 +64,16 @@ impl<'daemon> Cri<'daemon> {
     }
 
     fn has_image(&self, name: &str) -> bool {
-        let question = ImageStatusRequest { image: Some(ImageSpec { image: name.to_owned() }) };
-        let answer = self.channel.call::<ImageStatusResponse>("runtime.v1.ImageService/ImageStatus", &question);
-        answer.unwrap().image.is_some()
+        let question = Only { message: Some(ImageSpec { image: name.to_owned() }) };
+        let answer = self.channel.call::<Only<ImageSpec>>("runtime.v1.ImageService/ImageStatus", &question);
+        answer.unwrap().message.is_some()
     }
 
     /// Whether the network is ready, and why not.
     #[must_use]
     pub fn network_ready(&self) -> RuntimeCondition {
-        let answer: StatusResponse = self.must("Status", &Nothing {});
-        let conditions = answer.status.unwrap_or_default().conditions;
+        let answer: Only<RuntimeStatus> = self.must("Status", &Nothing {});
+        let conditions = answer.message.unwrap_or_default().conditions;
         conditions.into_iter().find(|condition| condition.kind == "NetworkReady").unwrap()
     }
 
@@ -83,8 +82,8 @@ impl<'daemon> Cri<'daemon> {
     /// # Errors
     /// The runtime's answer.
     pub fn try_run_pod(&self, config: PodSandboxConfig) -> Result<Pod, Refusal> {
-        let question = RunPodSandboxRequest { config: Some(config.clone()) };
-        let answer: SandboxId = self.runtime("RunPodSandbox", &question)?;
+        let question = Only { message: Some(config.clone()) };
+        let answer: Id = self.runtime("RunPodSandbox", &question)?;
         Ok(Pod { id: answer.id, config })
     }
 
@@ -99,8 +98,8 @@ impl<'daemon> Cri<'daemon> {
     #[must_use]
     #[track_caller]
     pub fn status(&self, pod: &Pod) -> PodSandboxStatus {
-        let answer: PodSandboxStatusResponse = self.must("PodSandboxStatus", &SandboxId { id: pod.id.clone() });
-        answer.status.unwrap()
+        let answer: Only<PodSandboxStatus> = self.must("PodSandboxStatus", &Id { id: pod.id.clone() });
+        answer.message.unwrap()
     }
 
     /// The pod's addresses, in the runtime's order.
@@ -117,7 +116,7 @@ impl<'daemon> Cri<'daemon> {
     /// # Errors
     /// The runtime's answer.
     pub fn try_stop(&self, pod: &Pod) -> Result<(), Refusal> {
-        let _: Nothing = self.runtime("StopPodSandbox", &SandboxId { id: pod.id.clone() })?;
+        let _: Nothing = self.runtime("StopPodSandbox", &Id { id: pod.id.clone() })?;
         Ok(())
     }
 
@@ -130,7 +129,7 @@ impl<'daemon> Cri<'daemon> {
     /// Forgets a pod.
     #[track_caller]
     pub fn remove(&self, pod: &Pod) {
-        let _: Nothing = self.must("RemovePodSandbox", &SandboxId { id: pod.id.clone() });
+        let _: Nothing = self.must("RemovePodSandbox", &Id { id: pod.id.clone() });
     }
 
     /// Starts a container of busybox in a pod; returns its ID.
@@ -146,7 +145,7 @@ impl<'daemon> Cri<'daemon> {
         let pod_sandbox_id = pod.id.clone();
         let sandbox_config = Some(pod.config.clone());
         let question = CreateContainerRequest { pod_sandbox_id, config: Some(config), sandbox_config };
-        let container: ContainerId = self.must("CreateContainer", &question);
+        let container: Id = self.must("CreateContainer", &question);
         let _: Nothing = self.must("StartContainer", &container);
         container.id
     }

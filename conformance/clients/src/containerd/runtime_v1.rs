@@ -77,21 +77,22 @@ pub struct PodSandboxConfig {
     pub linux: Option<LinuxPodSandboxConfig>,
 }
 
-/// `RunPodSandboxRequest`
+/// The requests and answers that are just the ID of a sandbox (`RunPodSandboxResponse`, `StopPodSandboxRequest`,
+/// `RemovePodSandboxRequest`, `PodSandboxStatusRequest`) or container (`CreateContainerResponse`, `StartContainerRequest`).
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RunPodSandboxRequest {
-    /// The pod.
-    #[prost(message, optional, tag = "1")]
-    pub config: Option<PodSandboxConfig>,
-}
-
-/// The requests and answers that are just a sandbox's ID: `RunPodSandboxResponse`, `StopPodSandboxRequest`,
-/// `RemovePodSandboxRequest`, `PodSandboxStatusRequest`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct SandboxId {
+pub struct Id {
     /// The ID.
     #[prost(string, tag = "1")]
     pub id: String,
+}
+
+/// The requests and answers that are just another message: `RunPodSandboxRequest`, `PodSandboxStatusResponse`, `StatusResponse`,
+/// `ImageStatusRequest`, `ImageStatusResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Only<M: prost::Message + Default + std::fmt::Debug> {
+    /// The message, if there is one.
+    #[prost(message, optional, tag = "1")]
+    pub message: Option<M>,
 }
 
 /// The answers without any field.
@@ -128,14 +129,6 @@ pub struct PodSandboxStatus {
     pub network: Option<PodSandboxNetworkStatus>,
 }
 
-/// `PodSandboxStatusResponse`
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct PodSandboxStatusResponse {
-    /// The status.
-    #[prost(message, optional, tag = "1")]
-    pub status: Option<PodSandboxStatus>,
-}
-
 /// `RuntimeCondition`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RuntimeCondition {
@@ -161,36 +154,12 @@ pub struct RuntimeStatus {
     pub conditions: Vec<RuntimeCondition>,
 }
 
-/// `StatusResponse`
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct StatusResponse {
-    /// The status.
-    #[prost(message, optional, tag = "1")]
-    pub status: Option<RuntimeStatus>,
-}
-
 /// `ImageSpec`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ImageSpec {
     /// Name of the image.
     #[prost(string, tag = "1")]
     pub image: String,
-}
-
-/// `ImageStatusRequest`
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ImageStatusRequest {
-    /// The image that is asked for.
-    #[prost(message, optional, tag = "1")]
-    pub image: Option<ImageSpec>,
-}
-
-/// `ImageStatusResponse`
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ImageStatusResponse {
-    /// The image, if it is there.
-    #[prost(message, optional, tag = "1")]
-    pub image: Option<ImageSpec>,
 }
 
 /// `ContainerMetadata`
@@ -230,14 +199,6 @@ pub struct CreateContainerRequest {
     /// The pod again.
     #[prost(message, optional, tag = "3")]
     pub sandbox_config: Option<PodSandboxConfig>,
-}
-
-/// The requests and answers that are just a container's ID: `CreateContainerResponse`, `StartContainerRequest`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ContainerId {
-    /// The ID.
-    #[prost(string, tag = "1")]
-    pub id: String,
 }
 
 /// `ExecSyncRequest`
