@@ -4,13 +4,18 @@ use crate::test_folder::Folder;
 use expect_test::{Expect, expect};
 use libcni::{NetworkConf, conflist};
 
-/// Parses and shows lists.
-fn check(lists: &[&str], expected: &Expect) {
-    let text = |list: &&str| match NetworkConf::parse(list.as_bytes()) {
+/// Parses each list of the table, and shows it, or why it is refused, in the line after it.
+fn check(table: &Expect) {
+    let lists = table.data().lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("=> "));
+    let shown: String = lists.map(|list| format!("{list}\n=> {}\n", parsed(list))).collect();
+    table.assert_eq(&shown);
+}
+
+fn parsed(list: &str) -> String {
+    match NetworkConf::parse(list.as_bytes()) {
         Ok(net) => show(&net),
         Err(error) => format!("{}: {error}", error.code.0),
-    };
-    expected.assert_eq(&lists.iter().map(text).collect::<Vec<_>>().join("\n"));
+    }
 }
 
 fn show(net: &NetworkConf) -> String {
@@ -22,86 +27,75 @@ fn show(net: &NetworkConf) -> String {
 
 #[test]
 fn bools_may_be_texts() {
-    check(
-        &[
-            r#"{"name":"n","disableCheck":"TRUE","disableGC":"false","plugins":[{"type":"a"}]}"#,
-            r#"{"name":"n","disableGC":true}"#,
-            r#"{"name":"n","disableGC":"yes"}"#,
-            r#"{"name":"n","disableGC":1}"#,
-        ],
-        &expect![[r#"
-            "n" "" ["a"] disableCheck
-            "n" "" [] disableGC
-            7: cannot use network config: key disableGC = "yes": want true or false
-            7: cannot use network config: key disableGC = 1: want true or false"#]],
-    );
+    check(&expect![[r#"
+        {"name":"n","disableCheck":"TRUE","disableGC":"false","plugins":[{"type":"a"}]}
+        => "n" "" ["a"] disableCheck
+        {"name":"n","disableGC":true}
+        => "n" "" [] disableGC
+        {"name":"n","disableGC":"yes"}
+        => 7: cannot use network config: key disableGC = "yes": want true or false
+        {"name":"n","disableGC":1}
+        => 7: cannot use network config: key disableGC = 1: want true or false
+    "#]]);
 }
 
 #[test]
 fn the_highest_known_version_is_chosen() {
-    let versions = |versions: &str| format!(r#"{{"name":"n",{versions},"plugins":[{{"type":"a"}}]}}"#);
-    check(
-        &[
-            &versions(r#""cniVersion":"0.4.0""#),
-            &versions(r#""cniVersion":"0.3.1","cniVersions":["1.0.0","0.4.0","1.2.0"]"#),
-            &versions(r#""cniVersion":"1.1.0","cniVersions":["0.4.0"]"#),
-            &versions(r#""cniVersion":"2.0.0","cniVersions":["3.0.0"]"#),
-            &versions(r#""cniVersions":["1.0.0"]"#),
-            &versions(r#""cniVersions":["1.0.x"]"#),
-            &versions(r#""cniVersions":[1]"#),
-        ],
-        &expect![[r#"
-            "n" "0.4.0" ["a"]
-            "n" "1.0.0" ["a"]
-            "n" "1.1.0" ["a"]
-            "n" "2.0.0" ["a"]
-            "n" "1.0.0" ["a"]
-            6: cannot parse version "1.0.x": want up to three numbers, such as 1.1.0
-            7: cannot use network config: key cniVersions = [1]: invalid type: integer `1`, expected a string"#]],
-    );
+    check(&expect![[r#"
+        {"name":"n","cniVersion":"0.4.0","plugins":[{"type":"a"}]}
+        => "n" "0.4.0" ["a"]
+        {"name":"n","cniVersion":"0.3.1","cniVersions":["1.0.0","0.4.0","1.2.0"],"plugins":[{"type":"a"}]}
+        => "n" "1.0.0" ["a"]
+        {"name":"n","cniVersion":"1.1.0","cniVersions":["0.4.0"],"plugins":[{"type":"a"}]}
+        => "n" "1.1.0" ["a"]
+        {"name":"n","cniVersion":"2.0.0","cniVersions":["3.0.0"],"plugins":[{"type":"a"}]}
+        => "n" "2.0.0" ["a"]
+        {"name":"n","cniVersions":["1.0.0"],"plugins":[{"type":"a"}]}
+        => "n" "1.0.0" ["a"]
+        {"name":"n","cniVersions":["1.0.x"],"plugins":[{"type":"a"}]}
+        => 6: cannot parse version "1.0.x": want up to three numbers, such as 1.1.0
+        {"name":"n","cniVersions":[1],"plugins":[{"type":"a"}]}
+        => 7: cannot use network config: key cniVersions = [1]: invalid type: integer `1`, expected a string
+    "#]]);
 }
 
 #[test]
 fn what_is_wrong_is_named() {
-    check(
-        &[
-            "",
-            "[]",
-            "{}",
-            r#"{"name":7}"#,
-            r#"{"name":"n","plugins":[]}"#,
-            r#"{"name":"n","plugins":null}"#,
-            r#"{"name":"n","plugins":{}}"#,
-            r#"{"name":"n","plugins":[{"type":"a"},{}]}"#,
-            r#"{"name":"n","plugins":[{"type":"../sh"}]}"#,
-            r#"{"name":"n","plugins":["a"]}"#,
-            r#"{"name":"n","plugins":[{"type":"a","capabilities":{"x":"yes"}}]}"#,
-            r#"{"name":"n","loadOnlyInlinedPlugins":true}"#,
-        ],
-        &expect![[r#"
-            6: cannot parse network config: EOF while parsing a value at line 1 column 0
-            6: cannot parse network config: invalid type: sequence, expected a JSON object at line 1 column 0
-            7: cannot use network config: missing network name
-            7: cannot use network config: key name = 7: invalid type: integer `7`, expected a string
-            7: cannot use network config: no plugins in list
-            7: cannot use network config: key plugins = null: want an array of plugin objects
-            7: cannot use network config: key plugins = {}: invalid type: map, expected a sequence
-            7: cannot use network config: plugins[1]: key type is missing: the file name of an executable in CNI_PATH
-            7: cannot use network config: plugins[0]: key type = "../sh": invalid plugin type: a file name, not a path, is looked up in CNI_PATH
-            7: cannot use network config: plugins[0]: invalid type: string "a", expected a JSON object at line 1 column 3
-            7: cannot use network config: plugins[0]: key capabilities = {"x":"yes"}: invalid type: string "yes", expected a boolean
-            7: cannot use network config: key plugins is missing, and loadOnlyInlinedPlugins is true"#]],
-    );
+    assert_eq!(parsed(""), "6: cannot parse network config: EOF while parsing a value at line 1 column 0");
+    check(&expect![[r#"
+        []
+        => 6: cannot parse network config: invalid type: sequence, expected a JSON object at line 1 column 0
+        {}
+        => 7: cannot use network config: missing network name
+        {"name":7}
+        => 7: cannot use network config: key name = 7: invalid type: integer `7`, expected a string
+        {"name":"n","plugins":[]}
+        => 7: cannot use network config: no plugins in list
+        {"name":"n","plugins":null}
+        => 7: cannot use network config: key plugins = null: want an array of plugin objects
+        {"name":"n","plugins":{}}
+        => 7: cannot use network config: key plugins = {}: invalid type: map, expected a sequence
+        {"name":"n","plugins":[{"type":"a"},{}]}
+        => 7: cannot use network config: plugins[1]: key type is missing: the file name of an executable in CNI_PATH
+        {"name":"n","plugins":[{"type":"../sh"}]}
+        => 7: cannot use network config: plugins[0]: key type = "../sh": invalid plugin type: a file name, not a path, is looked up in CNI_PATH
+        {"name":"n","plugins":["a"]}
+        => 7: cannot use network config: plugins[0]: invalid type: string "a", expected a JSON object at line 1 column 3
+        {"name":"n","plugins":[{"type":"a","capabilities":{"x":"yes"}}]}
+        => 7: cannot use network config: plugins[0]: key capabilities = {"x":"yes"}: invalid type: string "yes", expected a boolean
+        {"name":"n","loadOnlyInlinedPlugins":true}
+        => 7: cannot use network config: key plugins is missing, and loadOnlyInlinedPlugins is true
+    "#]]);
 }
 
 #[test]
 fn a_single_plugin_is_a_list_of_one() {
-    check(
-        &[r#"{"cniVersion":"0.4.0","name":"n","type":"a"}"#, r#"{"CNIVersion":"0.4.0","Name":"n","Type":"a"}"#],
-        &expect![[r#"
-            "n" "0.4.0" ["a"]
-            "n" "0.4.0" ["a"]"#]],
-    );
+    check(&expect![[r#"
+        {"cniVersion":"0.4.0","name":"n","type":"a"}
+        => "n" "0.4.0" ["a"]
+        {"CNIVersion":"0.4.0","Name":"n","Type":"a"}
+        => "n" "0.4.0" ["a"]
+    "#]]);
 }
 
 /// Finds a network and prints it, the skipped files, or the error.
