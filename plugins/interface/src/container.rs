@@ -234,7 +234,8 @@ fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, Cn
         // An unspecified next hop (some DHCP servers' word for "on the link") is none.
         gateway: gateway.filter(|gateway| !gateway.is_unspecified()),
         link: None,
-        table: wanted.table,
+        // 0 is RT_TABLE_UNSPEC, by which the kernel takes the main table.
+        table: wanted.table.and_then(number),
         scope: wanted.scope,
         metric: number(wanted.priority),
         mtu_bytes: number(wanted.mtu),

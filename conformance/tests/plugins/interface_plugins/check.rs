@@ -1,7 +1,8 @@
 //! CHECK: each thing that ADD has set, changed behind its back.
 
-use super::{InterfacePlugin, each_interface_plugin};
+use super::{BRIDGE, HOST_DEVICE, InterfacePlugin, MACVLAN, PTP, each_interface_plugin};
 use crate::configs::{Attached, dual, with};
+use crate::subjects::each;
 use serde_json::json;
 use testns::Namespace;
 
@@ -43,4 +44,23 @@ fn check_reports_each_change(kind: InterfacePlugin) {
 each_interface_plugin! {
     ipvlan: IPVLAN, vlan: VLAN, dummy: DUMMY;
     (check_reports_each_change)
+}
+
+/// The kernel takes 0 for its default: for a route's table that is the main one, for an IPv6 metric 1024.
+#[test]
+fn numbers_of_routes_that_are_0_are_the_kernels_defaults() {
+    let numbers = json!({"table": 0, "scope": 0, "priority": 0, "mtu": 0, "advmss": 0});
+    let routes = json!(["0.0.0.0/0", "198.51.100.0/24", "::/0"].map(|dst| with(numbers.clone(), json!({"dst": dst}))));
+    for kind in [BRIDGE, PTP, MACVLAN, HOST_DEVICE].into_iter().filter(|kind| kind.is_known()) {
+        each(|_, node| {
+            let _outside = kind.place.lay(node, 1);
+            let pod = node.container();
+            let config = kind.config(0, json!({"ipam": with(dual(), json!({"routes": routes}))}));
+            let attached = Attached::add(node, &config, &pod);
+            let tables = pod.namespace().routes().into_iter().filter(|route| route.to == "198.51.100.0/24");
+            assert_eq!(tables.map(|route| route.table).collect::<Vec<_>>(), [254], "{}", kind.name);
+            attached.check().ok();
+            attached.del().ok();
+        });
+    }
 }
