@@ -25,6 +25,7 @@ pub mod plugin_executables;
 pub mod render;
 
 mod default_network;
+mod ignored_keys;
 mod json_syntax;
 pub(crate) mod networks_of_one_folder;
 mod one_file;

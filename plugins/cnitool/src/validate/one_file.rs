@@ -17,7 +17,7 @@ use crate::validate::json_syntax::Fault;
 use crate::validate::key_places::{Form, Source, Unreadable};
 use crate::validate::known_plugins::{self, KnownPlugin, Role};
 use crate::validate::parser_warnings::{self, Warning};
-use crate::validate::{plugins_of_one_list, unreachable_gateways, unusable_values};
+use crate::validate::{ignored_keys, plugins_of_one_list, unreachable_gateways, unusable_values};
 
 /// The keys of a list.
 const LIST_KEYS: [&str; 8] =
@@ -228,7 +228,7 @@ fn plugins(network: &Network, version: SpecVersion, known: &[KnownPlugin], notes
             continue;
         }
         let has_more = !written.capabilities.is_empty();
-        keys(plugin, version, (own, has_more), notes);
+        keys(plugin, version, (own, has_more), known, notes);
         if let Some(value) = json::member(&plugin.object, "log") {
             log(value, &join(base, "log"), notes);
         }
@@ -236,7 +236,7 @@ fn plugins(network: &Network, version: SpecVersion, known: &[KnownPlugin], notes
         let key = join(base, "ipam.type");
         match known_plugins::find(known, ipam.as_str()) {
             Some(ipam) if ipam.role == Role::Address => {
-                keys(plugin, version, (ipam, has_more), notes);
+                keys(plugin, version, (ipam, has_more), known, notes);
                 if own.role == Role::Interface {
                     unusable_values::check(plugin, notes);
                     if !has_more {
@@ -259,7 +259,13 @@ fn names(known: &[KnownPlugin], role: Role) -> String {
 }
 
 /// `has_more`: a runtime adds what the plugin's capabilities ask for, so that something that is missing may be there then.
-fn keys(written: &Plugin, version: SpecVersion, (plugin, has_more): (&KnownPlugin, bool), notes: &mut Notes<'_>) {
+fn keys(
+    written: &Plugin,
+    version: SpecVersion,
+    (plugin, has_more): (&KnownPlugin, bool),
+    known: &[KnownPlugin],
+    notes: &mut Notes<'_>,
+) {
     let Some(object) = written.conf_object().map(Rc::new) else { return };
     let base = &*written.base;
     let (parsed, warnings) = parser_warnings::listen(|| (plugin.parse)(&object, version));
@@ -268,7 +274,10 @@ fn keys(written: &Plugin, version: SpecVersion, (plugin, has_more): (&KnownPlugi
         notes.value(Level::Warning, &join(base, &key), text);
     }
     let part = if plugin.role == Role::Address { "ipam" } else { "" };
-    refused(base, part, (parsed.err(), &object.misspelt()), has_more, notes);
+    let misspelt = object.misspelt();
+    refused(base, part, (parsed.err(), &misspelt), has_more, notes);
+    let told: Vec<String> = misspelt.into_iter().map(|one| one.path).collect();
+    ignored_keys::check(base, plugin, (&object.ignored(), &told), known, notes);
 }
 
 /// What a parser says of a plugin's object: the error with which it refuses it, and the misspelt keys.

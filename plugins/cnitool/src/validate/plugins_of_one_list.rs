@@ -25,15 +25,6 @@ const CAPABILITIES: [&str; 11] = [
 const USELESS_WITHOUT: [(&str, &str, &[&str]); 2] =
     [("portmap", "portMappings", &[]), ("bandwidth", "bandwidth", &["ingressRate", "egressRate"])];
 
-/// Keys that a plugin ignores, and an operator may have taken from another: the plugin, the path of the key, what to do.
-const IGNORED: [(&str, &str, &str); 5] = [
-    ("bridge", "master", "Put the link of the node into the bridge: ip link set LINK master BRIDGE; or use macvlan."),
-    ("host-local", "ipam.exclude", "It is whereabouts' key: write ranges that leave the addresses out."),
-    ("host-local", "ipam.range", "It is whereabouts' key: write subnet."),
-    ("host-local", "ipam.range_start", "It is whereabouts' key: write rangeStart."),
-    ("host-local", "ipam.range_end", "It is whereabouts' key: write rangeEnd."),
-];
-
 /// Keys that stand among the capabilities by mistake: the plugin, and the key.
 const OWN_KEYS: [(&str, &str); 1] = [("portmap", "snat")];
 
@@ -69,26 +60,15 @@ pub(crate) fn compare(network: &Network, known: &[KnownPlugin], notes: &mut Note
             notes.value(Level::Warning, &key, format!("{name} is in the list twice")).help =
                 "Remove one of both.".to_owned();
         }
-        ignored(plugin, notes);
+        idle(plugin, notes);
         capabilities(plugin, &written.capabilities, notes);
         useless(plugin, &written.capabilities, notes);
     }
 }
 
-/// Keys that a plugin of this list does not have, or that do nothing there.
-fn ignored(own: &Plugin, notes: &mut Notes<'_>) {
-    let (base, name) = (&own.base, &*own.plugin_type);
-    for (plugin, path, help) in IGNORED.iter().filter(|(plugin, ..)| *plugin == name || own.ipam == *plugin) {
-        let found = path.split('.').try_fold(&own.object, json::member);
-        let key = path.rsplit('.').next().unwrap_or_default();
-        if found.is_some() {
-            let text = format!("key {path} is none of {plugin}'s, and is ignored");
-            // A parser says the same of a key that resembles one of its own.
-            if json::resembling(key, ["ranges", "rangeStart", "rangeEnd"]).is_none() {
-                notes.key(Level::Warning, &join(base, path), text).help = (*help).to_owned();
-            }
-        }
-    }
+/// Keys that do nothing without another one.
+fn idle(own: &Plugin, notes: &mut Notes<'_>) {
+    let base = &own.base;
     let gateway = ["isGateway", "isDefaultGateway"].into_iter().find(|key| own.is_set(key));
     if let Some(key) = gateway.filter(|_| own.bridge.is_some() && own.ipam.is_empty()) {
         let text = format!("key {key} does nothing without ipam: the bridge gets no address, and containers none");

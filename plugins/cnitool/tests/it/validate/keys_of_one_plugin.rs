@@ -187,3 +187,43 @@ fn the_bounds_of_a_range() {
         => error: invalid range set 0: RangeEnd 10.3.0.9 not in network 10.2.0.0/24 [It is key ipam.ranges[0][1].rangeEnd.]
     "#]]);
 }
+
+/// Unknown keys are allowed, for other programs: only what resembles a key of the suite gets a word.
+#[test]
+fn keys_of_other_plugins_and_objects() {
+    check_plugins(&expect![[r#"
+        {"type": "bridge", «"ipMasquerade"»: true, «"isDefaultGw"»: true, «"hairpin"»: true, «"promisc"»: true, «"bridgeName"»: "x"}
+        => warning: key ipMasquerade is unknown and is ignored [Did you mean ipMasq?]
+        => warning: key isDefaultGw is unknown and is ignored [Did you mean isDefaultGateway?]
+        => warning: key hairpin is unknown and is ignored [Did you mean hairpinMode?]
+        => warning: key promisc is unknown and is ignored [Did you mean promiscMode?]
+        => warning: key bridgeName is unknown and is ignored [Did you mean bridge?]
+        {"type": "bridge", «"snat"»: true, «"sysctl"»: {}, «"ingressRate"»: 5, «"backend"»: "nftables", «"vlanId"»: 5}
+        => warning: key snat is none of bridge's, and is ignored [It is key snat of portmap: write it there, or remove it.]
+        => warning: key sysctl is none of bridge's, and is ignored [It is key sysctl of tuning: write it there, or remove it.]
+        => warning: key ingressRate is none of bridge's, and is ignored [It is key ingressRate of bandwidth: write it there, or remove it.]
+        => warning: key backend is unknown and is ignored [Did you mean ipMasqBackend?]
+        => warning: key vlanId is unknown and is ignored [Did you mean vlan?]
+        {"type": "bridge", «"subnet"»: "10.1.0.0/24", «"routes"»: [], «"rangeStart"»: "10.1.0.5", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
+        => warning: key subnet is none of bridge's, and is ignored [Did you mean ipam.subnet?]
+        => warning: key routes is none of bridge's, and is ignored [Did you mean ipam.routes?]
+        => warning: key rangeStart is none of bridge's, and is ignored [Did you mean ipam.rangeStart?]
+        {"type": "macvlan", «"ipMasq"»: true, «"isGateway"»: true, "ipam": {"type": "dhcp", «"subnet"»: "10.1.0.0/24", «"rangeStart"»: "10.1.0.5"}}
+        => warning: key ipMasq is none of macvlan's, and is ignored [It is key ipMasq of bridge, ptp: write it there, or remove it.]
+        => warning: key isGateway is none of macvlan's, and is ignored [It is key isGateway of bridge: write it there, or remove it.]
+        => warning: key ipam.subnet is none of dhcp's, and is ignored [It is key ipam.subnet of host-local, cluster: write it there, or remove it.]
+        => warning: key ipam.rangeStart is none of dhcp's, and is ignored [It is key ipam.rangeStart of host-local, cluster: write it there, or remove it.]
+        {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", «"start"»: "10.1.0.5", «"gw"»: "10.1.0.1", "routes": [{"dst": "0.0.0.0/0", «"gateway"»: "10.1.0.1"}, {"dst": "10.2.0.0/16", «"via"»: "10.1.0.1"}]}}
+        => warning: key ipam.start is unknown and is ignored [Did you mean rangeStart?]
+        => warning: key ipam.gw is unknown and is ignored [Did you mean gateway?]
+        => warning: key ipam.routes[0].gateway is unknown and is ignored [Did you mean gw?]
+        => warning: key ipam.routes[1].via is unknown and is ignored [Did you mean gw?]
+        {"type": "bridge", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24", «"gw"»: "10.1.0.1"}]}}
+        => warning: key ipam.addresses[0].gw is unknown and is ignored [Did you mean gateway?]
+        {"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": true}, «"ingressPolicy"»: "open"}
+        => warning: key ingressPolicy is none of portmap's, and is ignored [It is key ingressPolicy of firewall: write it there, or remove it.]
+        # What runtimes and other programs write.
+        {"type": "bridge", "cni.dev/valid-attachments": [], "io.example/a": 1, "_comment": "x", "__subnet": 1, "description": "x", "comment": "x", "addIf": "eth0", "nameOfOwner": "x", "delegates": []}
+        {"type": "bridge", "args": {"cni": {"labels": [], "subnet": 1}, "subnet": 1}, "dns": {}, "runtimeConfig": {"subnet": 1}, "ipam": {"type": "host-local", "name": "x", "subnet": "10.1.0.0/24", "_gw": 1, "owner": "x"}}
+    "#]]);
+}

@@ -155,9 +155,9 @@ fn plugins_that_do_not_fit_together() {
         => warning: firewall is in the list twice [Remove one of both.]
         {"type": "bridge", "isGateway": «true»}
         => warning: key isGateway does nothing without ipam: the bridge gets no address, and containers none [Name an address plugin by ipam.type, such as host-local.]
-        {"type": "bridge", «"master"»: "eth0", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", «"exclude"»: ["10.1.0.1/32"]}}
+        {"type": "bridge", «"master"»: "eth0", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", «"range"»: "10.1.0.5-10.1.0.9", "exclude": ["10.1.0.1/32"]}}
         => warning: key master is none of bridge's, and is ignored [Put the link of the node into the bridge: ip link set LINK master BRIDGE; or use macvlan.]
-        => warning: key ipam.exclude is none of host-local's, and is ignored [It is whereabouts' key: write ranges that leave the addresses out.]
+        => warning: key ipam.range is unknown and is ignored [Did you mean ranges?]
         {"type": «"calico"»}
         => note: plugin calico is not part of this suite: its keys are not checked
         {"type": «"brigde"»}
