@@ -225,10 +225,11 @@ pub fn address_changes(
         }
         if !force {
             let msg = format!("cannot add gateway {} to {link}: it has address {} already", gateway.net, address.net);
-            return Err(CniError::new(Code::EXISTS, msg).detail(
-                "If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it \
-                 replaced.",
-            ));
+            let detail = format!(
+                "Give this network a bridge of its own: forceAddress would remove {} from {link}, with its routes.",
+                address.net
+            );
+            return Err(CniError::new(Code::EXISTS, msg).detail(detail));
         }
         changes.delete.push(address.net);
     }

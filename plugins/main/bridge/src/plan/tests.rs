@@ -327,7 +327,7 @@ fn addresses_in_the_way_of_a_gateway() {
         &["10.1.0.1/24"],
         false,
         &expect![
-            "code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already. If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced."
+            "code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already. Give this network a bridge of its own: forceAddress would remove 10.1.0.1/16 from br0, with its routes."
         ],
     );
     address_check(
@@ -335,7 +335,7 @@ fn addresses_in_the_way_of_a_gateway() {
         &["10.1.0.1/24"],
         false,
         &expect![
-            "code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already. If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced."
+            "code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already. Give this network a bridge of its own: forceAddress would remove 10.9.0.1/16 from br0, with its routes."
         ],
     );
     address_check(
@@ -367,7 +367,7 @@ fn addresses_in_the_way_of_a_gateway() {
         &["fd00::1/64"],
         false,
         &expect![
-            "code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already. If it is the gateway of another network, give this network a bridge of its own; else set forceAddress to have it replaced."
+            "code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already. Give this network a bridge of its own: forceAddress would remove fd00::9/48 from br0, with its routes."
         ],
     );
     address_check(
