@@ -431,6 +431,12 @@ fn a_network_whose_bridge_another_one_uses_gets_another_bridge() {
     // The network of the containers is known from the cache.
     std::fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
     assert_eq!(finding()["remedy"], remedy);
+    // Another bridge, and a subnet that the containers are in.
+    let around = second.to_string().replace("office0", "second0").replace("10.44.0.0/24", "10.207.0.0/16");
+    std::fs::write("/etc/cni/net.d/20-second.conflist", around).unwrap();
+    let finding = site.find("route-elsewhere").expect("a finding about the subnet");
+    let own = site.tour.address(1);
+    assert_eq!(finding["remedy"], format!("Give the network another subnet: link office0 has address {own}/24."));
 }
 
 /// DEL has freed the address and failed afterwards, as a killed one: the next ADD may get it.

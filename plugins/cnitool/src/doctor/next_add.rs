@@ -61,7 +61,8 @@ pub(crate) fn look(
         for router in routers {
             let gateways = router.gateways();
             node.gateway(network, (router, &gateways), &is_used, findings);
-            node.route(network, (router, &gateways), findings);
+            let is_any_used = |own: &IpNetwork| is_used(own) || node.has_living(own);
+            node.route(network, (router, &gateways), &is_any_used, findings);
             node.taken(network, router, findings);
             node.ipv6(network, (router, &gateways), findings);
             let is_of = |it: &&crate::node_networks::Network| it.name == *network.name;
@@ -113,21 +114,28 @@ impl Node<'_> {
             has.join(", ")
         );
         let mut finding = Kind::GatewayAddress.finding(Level::Error, Some(&network.name), what);
-        let has_ports = self.links.iter().any(|port| port.master == Some(link.index));
         let name = word(name);
         // With another prefix length: the new one comes first, so no container loses its way in between.
         let other_length = of_ipv4().find_map(|own| Some((own, wanted_nets.iter().find(|net| net.ip() == own.ip())?)));
         let user = of_ipv4().find_map(|own| self.container_by(own.ip(), &network.name));
-        let is_way = self.routes.iter().any(|route| route.link == Some(link.index) && route.gateway.is_some());
-        finding.remedy = match has_ports {
-            _ if let Some((own, net)) = other_length => {
+        let why_kept = self.why_kept(link);
+        finding.remedy = match self.has_ports(link) {
+            _ if let Some((own, net)) = other_length.filter(|_| why_kept.is_none()) => {
                 format!("ip address add {net} dev {name}; ip address del {own} dev {name}")
             }
             _ if let Some(container) = user => format!(
                 "Give the network its old gateway again, which {container} has, or start its containers anew once all have ended."
             ),
-            _ if is_way => {
-                format!("Give the network a bridge of its own, or set forceAddress: other networks are behind {name}.")
+            _ if let Some(why) = why_kept => {
+                let fits = |own: &&IpNetwork| {
+                    wanted_nets.iter().any(|net| own.network() == net.network() && own.prefix() == net.prefix())
+                };
+                let gateway = of_ipv4().find(fits).map_or(String::new(), |own| format!(", or gateway {}", own.ip()));
+                format!(
+                    "Give network {} another key bridge{gateway}: {name} {why}. Key forceAddress would take {} from {name}, with its routes.",
+                    network.name,
+                    has.join(", ")
+                )
             }
             _ if of_ipv4().any(is_used) => {
                 format!("Give network {} another key bridge: {name} is the gateway of other containers.", network.name)
@@ -136,6 +144,32 @@ impl Node<'_> {
             false => format!("ip link delete {name}"),
         };
         findings.push(finding);
+    }
+
+    fn has_ports(&self, link: &Link) -> bool {
+        self.links.iter().any(|port| port.master == Some(link.index))
+    }
+
+    /// Why the addresses of a bridge are not taken from it: the node reaches others by it.
+    fn why_kept(&self, link: &Link) -> Option<String> {
+        let leads_out =
+            |route: &&Route| route.link == Some(link.index) && (route.gateway.is_some() || route.dst.prefix() == 0);
+        if let Some(route) = self.routes.iter().find(leads_out) {
+            return Some(match route.dst.prefix() {
+                0 => "has the node's default route".to_owned(),
+                _ => format!("has the node's route to {}", route.dst),
+            });
+        }
+        let is_of_container =
+            |port: &Link| self.ends.contains(&*port.name) || alias::is_marked(port) || port.peer_netns_id.is_some();
+        let port = self.links.iter().find(|port| port.master == Some(link.index) && !is_of_container(port))?;
+        Some(format!("has port {}, which is no container's", port.name))
+    }
+
+    /// Whether a container that may live has an address of this network.
+    fn has_living(&self, own: &IpNetwork) -> bool {
+        let mut all = self.view.networks.iter().flat_map(|network| &network.attachments);
+        all.any(|it| it.life != Life::Gone && it.addresses.iter().any(|address| own.contains(*address)))
     }
 
     /// A living container of the network that ADD gave this gateway.
@@ -177,7 +211,13 @@ impl Node<'_> {
     }
 
     /// A route to the network's subnet, or to a part of it, over another link: the kernel prefers it to the bridge's own, or may.
-    fn route(&self, network: &NetworkConf, (router, gateways): Routed<'_>, findings: &mut Vec<Finding>) {
+    fn route(
+        &self,
+        network: &NetworkConf,
+        (router, gateways): Routed<'_>,
+        is_used: &dyn Fn(&IpNetwork) -> bool,
+        findings: &mut Vec<Finding>,
+    ) {
         let is_known = |finding: &&Finding| {
             finding.kind == Kind::RouteElsewhere && finding.network.as_deref() == Some(&*network.name)
         };
@@ -226,11 +266,19 @@ impl Node<'_> {
             let what = format!("route {dst}{via} dev {name} leads to addresses that the network gives to containers");
             let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
             let own = self.addresses_of(link).iter().find(|own| own.network() == dst.network());
+            // A bridge that no port, no route and no container needs, as docker0 without containers.
+            let is_idle = |own: &&IpNetwork| {
+                matches!(link.kind, LinkKind::Bridge(_))
+                    && !self.has_ports(link)
+                    && self.why_kept(link).is_none()
+                    && !is_used(own)
+            };
             finding.remedy = match own.filter(|_| route.gateway.is_none()) {
-                Some(own) => format!(
+                Some(own) if is_idle(&own) => format!(
                     "Give the network another subnet: link {name} has address {own}. If nothing uses it, ip address del {own} dev {}",
                     word(name)
                 ),
+                Some(own) => format!("Give the network another subnet: link {name} has address {own}."),
                 None => format!("ip route del {dst}{via} dev {}", word(name)),
             };
             findings.push(finding);

@@ -226,6 +226,16 @@ fn find_and_mend(damage: &str) {
 const DAMAGES_BEFORE_ADD: &str = r#"
 ip link add cni0 type bridge; ip address add 10.244.1.1/24 dev cni0; ip link set cni0 up
 => error gateway-address, mended: bridge cni0 has address 10.244.1.1/24
+# A bridge of the node's own: forceAddress, or its end, would take the node's address.
+ip link add cni0 type bridge; ip link set cni0 up; ip link set ens3 master cni0; ip address flush dev ens3
+ip address add 192.168.1.7/24 dev cni0; ip route add default via 192.168.1.1; ip -6 route flush dev ens3
+ip -6 address add fd00:1::7/64 dev cni0 nodad; ip -6 route add default via fd00:1::1
+=> error gateway-address: cni0 has the node's default route. Key forceAddress would take 192.168.1.7/24 from cni0
+ip link add cni0 type bridge; ip link set cni0 up; ip link add tap9 type veth peer name tap8; ip link set tap9 master cni0
+ip address add 192.168.9.7/24 dev cni0
+=> error gateway-address: cni0 has port tap9, which is no container's. Key forceAddress would take 192.168.9.7/24
+sed -i 's/"subnet":"[^"]*"/"subnet":"192.168.0.0\/16"/' /etc/cni/net.d/10-office.conflist
+=> warning route-elsewhere: link ens3 has address 192.168.1.7/24.","
 ip link add tun9 type bridge; ip link set tun9 up; ip route add A.0/24 dev tun9
 => warning route-elsewhere, mended: dev tun9 leads to addresses that the network gives
 ip link add docker0 type bridge; ip address add A.1/24 dev docker0; ip link set docker0 up
