@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use bandwidth::ifb;
 use ipnetwork::IpNetwork;
+use libcni::NetworkConf;
 use libcni::cni_spec::NetworkName;
 use netops::link::{Link, PortFault};
 
@@ -210,7 +211,7 @@ impl Sight<'_> {
             for (of, other) in self.other_holders((network, attachment, carrier), *address) {
                 let why = format!("{} in network {} has {address}, too", other.full_name(), of.name);
                 let what = format!("several living containers have address {address}");
-                let remedy = ["Start all but one of the containers anew: they get other addresses.".to_owned()];
+                let remedy = [other_address((network, attachment), (of, other)).to_owned()];
                 let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
                 findings.reasons.push(reason.mended_by(remedy));
             }
@@ -231,6 +232,22 @@ impl<'a> Sight<'a> {
             let meets = of.name == network.name || Carrier::of(self.host, of, other).is_routed();
             !is_it && meets && (of.name == network.name || carrier.is_routed())
         })
+    }
+}
+
+/// How one of two attachments gets another address than the one that both have.
+fn other_address((network, one): (&Network, &Attachment), (of, other): (&Network, &Attachment)) -> &'static str {
+    let is_static = |conf: &NetworkConf| {
+        on_node::Requests::of(conf).ipams().any(|ipam| on_node::plugin_of(ipam.as_str()) == "static")
+    };
+    match [one, other].iter().filter_map(|it| it.conf.as_ref()).any(is_static) {
+        true => {
+            "Plugin static gives what the network's file or the container's own settings name: name another address for all but one of the containers there, and start them anew."
+        }
+        false if network.name != of.name => "Give one of the networks another range, and start its containers anew.",
+        false => {
+            "Start all but one of the containers anew: they get other addresses, if their settings do not name this one."
+        }
     }
 }
 

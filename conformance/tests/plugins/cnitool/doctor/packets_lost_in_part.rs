@@ -3,7 +3,7 @@
 use super::cases::{ERROR, WARNING};
 use super::lost_packets::{Sick, find_and_mend_each, sh};
 use crate::cnitool::netns;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::process::Command;
 
 const DAMAGES: &str = r#"
@@ -356,4 +356,27 @@ fn an_interface_that_is_down_by_its_network_is_no_fault() {
     sick.office(&json!([{"type": "bridge", "disableContainerInterface": true, "ipam": {}}]));
     let _pod = sick.add("office", "web", None);
     assert_eq!(sick.doctor(), (0, Vec::new()));
+}
+
+/// A container that is started anew gets another address only from a plugin that chooses them.
+#[test]
+fn the_help_for_an_address_of_two_containers_goes_by_what_gives_it() {
+    let fixed = |sick: &Sick| json!({"type": "static", "addresses": [{"address": sick.tour.address(5) + "/24"}]});
+    let chosen = |sick: &Sick| sick.tour.host_local();
+    let remedy_of = |ipam: &dyn Fn(&Sick) -> Value, names: [&str; 2]| {
+        let sick = Sick::new();
+        for (number, name) in names.iter().enumerate() {
+            let bridge =
+                json!({"type": "bridge", "bridge": format!("{name}0"), "isGateway": true, "ipam": ipam(&sick)});
+            sick.network(&format!("10-{name}"), json!({"name": name, "plugins": [bridge]}));
+            let _pod = sick.add(name, &format!("c{number}"), None);
+        }
+        let mut findings = sick.doctor().1.into_iter();
+        let found = findings.find(|finding| finding["kind"] == "duplicate-address");
+        found.expect("a finding about the address")["remedy"].as_str().unwrap().to_owned()
+    };
+    let remedy = remedy_of(&fixed, ["office", "office"]);
+    assert!(remedy.starts_with("Plugin static gives what"), "{remedy}");
+    let remedy = remedy_of(&chosen, ["office", "two"]);
+    assert!(remedy.starts_with("Give one of the networks another range"), "{remedy}");
 }
