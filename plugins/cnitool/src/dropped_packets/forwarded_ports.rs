@@ -13,6 +13,9 @@ use super::{Cause, Findings, Level, Reason, Sight};
 use crate::node_networks::{Asked, Attachment, Forward, Maker, Network, Protocol, View};
 use crate::shell_words;
 
+/// Processes of podman that listen on the ports that its containers publish: no packet is for them.
+const HOLDERS: [&str; 2] = ["conmon", "rootlessport"];
+
 /// An attachment that has a port, with the node's address that packets are sent to; `None`: any.
 type Wanted<'a> = (&'a Network, &'a Attachment, Option<IpAddr>);
 
@@ -44,12 +47,20 @@ impl<'a> Ports<'a> {
         let mut taken: BTreeMap<_, Vec<_>> = BTreeMap::new();
         if !found.is_empty() {
             for (listener, process) in found.iter().zip(listening_sockets::processes(&found)) {
+                if process.as_deref().is_some_and(is_holder) {
+                    continue;
+                }
                 let process = process.map_or("a process".to_owned(), |process| format!("process {process}"));
                 taken.entry((protocol(listener) as u8, listener.port)).or_default().push((listener.address, process));
             }
         }
         Self { wanted, taken }
     }
+}
+
+/// Whether a process, as `NAME (PID)`, listens only to keep the ports of its runtime's containers from other programs.
+fn is_holder(process: &str) -> bool {
+    process.rsplit_once(" (").is_some_and(|(name, _)| HOLDERS.contains(&name))
 }
 
 fn protocol(listener: &Listener) -> Protocol {
@@ -240,5 +251,18 @@ impl Sight<'_> {
         let why = format!("{no_rule} its {packets}: no answer from outside finds the way back");
         let what = format!("{no_rule} {packets} of living containers");
         findings.reasons.push(Reason::new(Cause::Masquerade, level, why).shared(what));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_hold_the_ports_of_their_containers_take_none() {
+        assert!(is_holder("conmon (37)") && is_holder("rootlessport (4)"));
+        for other in ["docker-proxy (37)", "conmonitor (37)", "my conmon (1)", "conmon"] {
+            assert!(!is_holder(other), "{other}");
+        }
     }
 }
