@@ -29,6 +29,14 @@ pub(crate) fn has_mark(bytes: &[u8]) -> bool {
     memchr::memmem::find(bytes, SUITE_MARK.as_bytes()).is_some()
 }
 
+/// Whether a plugin of this suite runs an address plugin in its own process: the files of both are of one build. That file need
+/// not be executable.
+fn runs_within(runtime: &Runtime, caller: &PluginType, ipam: &PluginType) -> bool {
+    let read = |plugin| std::fs::read(runtime.plugin_path().find_executable(plugin).ok()?).ok();
+    let [caller, ipam] = [caller, ipam].map(read);
+    caller.is_some_and(|bytes| has_mark(&bytes) && ipam.is_some_and(|ipam| ipam == bytes))
+}
+
 /// How many plugins are asked at the same time.
 const ASKED_MAX: usize = 16;
 
@@ -91,6 +99,9 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin])
                 let version = if version.is_empty() { "0.1.0" } else { version };
                 let text = format!("plugin {plugin} does not speak cniVersion {version}");
                 notes.value(Level::Error, key, text).help = format!("It speaks {}.", info.supported.join(", "));
+            }
+            Err(_)
+                if key.ends_with("ipam.type") && runs_within(runtime, &network.plugins[*index].plugin_type, plugin) => {
             }
             Err(error) => {
                 let error = error.cni_error().cloned().unwrap_or_else(|| error.to_cni_error());

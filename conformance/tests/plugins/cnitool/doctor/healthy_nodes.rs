@@ -295,3 +295,21 @@ fn a_node_with_a_network_of_the_examples_has_no_finding() {
         }
     }
 }
+
+/// An interface plugin runs the address plugin of its own build in its own process.
+#[test]
+fn an_address_plugin_that_is_not_executable_is_no_fault_beside_plugins_of_its_build() {
+    let sick = Sick::new();
+    let [bridge, host_local] = ["bridge", "host-local"].map(|name| sick.tour.bin_dir.join(name));
+    std::fs::remove_file(&host_local).unwrap();
+    std::fs::copy(&bridge, &host_local).unwrap();
+    std::fs::set_permissions(&host_local, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let _pod = sick.add("office", "web", None);
+    assert_eq!(sick.doctor(), (0, Vec::new()));
+    // Another build runs as a process of its own.
+    let mut bytes = std::fs::read(&host_local).unwrap();
+    bytes.push(0);
+    std::fs::write(&host_local, bytes).unwrap();
+    let (_, findings) = sick.doctor();
+    assert!(findings.iter().any(|finding| finding["kind"] == "config"), "{findings:#?}");
+}
