@@ -150,22 +150,30 @@ fn isolation_ends_with_the_last_container_of_the_bridge() {
     other.check().ok();
 }
 
+/// Two entries of one list cannot be told from an ADD again with another configuration.
 #[test]
-fn add_again_with_another_policy_ends_the_rules_of_the_first() {
+fn each_entry_of_a_list_has_its_policy_until_del() {
     testns::needs!(has_iptables());
-    let node = node();
-    let (pod, result) = (node.container(), made_up("cni0", &["10.1.0.2/24"]));
-    let again = |policy: &str| add(&node, config(json!({"ingressPolicy": policy})), &pod, result.clone());
-    again("isolated");
-    assert_eq!(isolating(&node, "cni0").len(), 3);
-    again("same-bridge").check().ok();
-    assert_eq!(isolating(&node, "cni0").len(), 2, "packets within the bridge pass again");
-    let open = again("open");
-    assert_eq!(isolating(&node, "cni0"), [""; 0]);
-    open.check().ok();
-    again("isolated").check().ok();
-    open.del().ok();
-    assert_eq!(isolating(&node, "cni0"), [""; 0]);
+    for (policies, rules) in [
+        (["isolated", "open"], 3),
+        (["open", "isolated"], 3),
+        (["same-bridge", "open"], 2),
+        (["open", "same-bridge"], 2),
+        (["same-bridge", "isolated"], 3),
+        (["isolated", "same-bridge"], 3),
+    ] {
+        let (node, result) = (node(), made_up("cni0", &BOTH[..1]));
+        let pod = node.container();
+        let entry = |policy: &str| add(&node, config(json!({"ingressPolicy": policy})), &pod, result.clone());
+        let entries = policies.map(entry);
+        assert_eq!(isolating(&node, "cni0").len(), rules, "{policies:?}");
+        entries.iter().for_each(|entry| drop(entry.check().ok()));
+        let added = saved(&node);
+        drop(policies.map(entry));
+        assert_eq!(saved(&node), added, "{policies:?}, added again");
+        entries.into_iter().rev().for_each(|entry| drop(entry.del().ok()));
+        assert_eq!((isolating(&node, "cni0"), accepting(&node)), Default::default(), "{policies:?}");
+    }
 }
 
 /// Else the rules that let packets pass come first, and no policy counts.

@@ -47,6 +47,11 @@ impl Policy {
             Self::Isolated => "isolated",
         }
     }
+
+    /// The policy of this word.
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        [Self::SameBridge, Self::Isolated].into_iter().find(|policy| policy.as_str() == word)
+    }
 }
 
 /// What DEL and GC need of the keys.

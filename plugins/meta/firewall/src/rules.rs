@@ -78,6 +78,20 @@ fn isolation_of(note: &str) -> Option<(&str, &str)> {
     note.rsplit_once(BRIDGE)?.1.rsplit_once(' ')
 }
 
+/// The isolation that counts, where `own` are the attachment's rules before this ADD. Another entry of the list, or an earlier
+/// ADD, may have asked for one: as in the reference its rules stay until DEL. On one bridge the rules of the stricter policy
+/// are those of both.
+fn merged<'a>(asked: Option<Isolation<'a>>, own: &'a [FoundRule]) -> Option<Isolation<'a>> {
+    own.iter().filter_map(|found| isolation_of(found.note.as_deref()?)).fold(asked, |now, (bridge, policy)| {
+        let found = Policy::parse(policy).map(|policy| Isolation { bridge, policy });
+        match (now, found) {
+            (None, found) => found,
+            (Some(now), Some(found)) if now.bridge == bridge && found.policy == Policy::Isolated => Some(found),
+            (now, _) => now,
+        }
+    })
+}
+
 fn accepts(address: IpAddr) -> [Rule; 2] {
     let accept = Rule { target: Target::Accept, ..Rule::default() };
     let to = Rule { destination: is(address.into()), established: true, ..accept.clone() };
@@ -272,7 +286,7 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before)
     if !found.iter().any(|found| found.rule.as_ref() == Some(&admin)) {
         edits.push(Edit::Prepend(shared_rule(OWN, admin)));
     }
-    let (note, owner) = (attached.note(), attached.names.owner());
+    let owner = attached.names.owner();
     let mut wanted: Vec<Rule> = Vec::new();
     for rule in attached.addresses.iter().flat_map(|address| accepts(*address)) {
         if !wanted.contains(&rule) {
@@ -284,8 +298,10 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before)
         None => found.rule.as_ref().is_some_and(|rule| wanted.contains(rule)),
     });
     let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| owner.owns(found.note.as_deref()));
+    let isolation = merged(attached.isolation, &own);
+    let note = Attached { isolation, ..attached }.note();
     let (mut kept, mut gone): (Vec<Rule>, Vec<FoundRule>) = Default::default();
-    for found in own {
+    for found in own.iter().cloned() {
         let is_right =
             |rule: &Rule| found.note.as_ref() == Some(&note) && wanted.contains(rule) && !kept.contains(rule);
         match found.rule.clone().filter(is_right) {
@@ -293,7 +309,7 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before)
             None => gone.push(found),
         }
     }
-    edits.extend(end_isolation(table, &gone, &others, attached.isolation)?);
+    edits.extend(end_isolation(table, &gone, &others, isolation)?);
     edits.extend(gone.into_iter().map(Edit::Delete));
     let unnoted = first_unnoted(others, wanted.iter().filter(|rule| !kept.contains(rule)));
     if table.keeps_notes() {
