@@ -274,9 +274,9 @@ impl FromConf for Conf {
         let ipam = net.ipam.ok_or_else(|| invalid("IPAM config missing 'ipam' key".to_owned()))?;
         let sets = range_sets(&ipam, &net.runtime_config.ip_ranges).map_err(|error| object.hint(error))?;
         if sets.is_empty() {
-            let error = invalid("no IP ranges specified".to_owned());
             object.await_capability("ipRanges");
-            return Err(error.detail("Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges."));
+            let error = CniError::new(Code::INVALID_CONFIG, "no IP ranges specified");
+            return Err(object.hint(error.detail("Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges.")));
         }
         check_version(&sets, object.version_text()).map_err(|text| invalid(text).at_key("ipam"))?;
         let gateways = sets.iter().flat_map(RangeSet::ranges).map(|range| range.gateway).collect();
