@@ -175,6 +175,8 @@ impl Pool {
     }
 
     fn of_static((index, entry): (usize, &Value)) -> Option<Self> {
+        // static refuses an address without prefix length.
+        text(entry, "address").contains('/').then_some(())?;
         Self::decode(format!("ipam.addresses[{index}]"), entry, "address")
     }
 

@@ -32,6 +32,7 @@ mod one_file;
 pub(crate) mod output;
 mod parser_warnings;
 mod plugins_of_one_list;
+mod refused_by_add;
 mod unreachable_gateways;
 mod unusable_values;
 

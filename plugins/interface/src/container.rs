@@ -214,14 +214,7 @@ fn address_sysctls(ifname: &str, options: Options, has_ipv6: bool) -> Vec<Sysctl
 
 /// A route of the result with its next hop: its own, or the first gateway of its family.
 fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, CniError> {
-    let prefix = network(wanted.dst);
-    // The kernel refuses host bits in IPv4, and cuts them in IPv6.
-    if wanted.dst.is_ipv4() && wanted.dst != prefix {
-        let msg = format!("cannot use route to {}: its destination is an address, not a prefix", wanted.dst);
-        let one = wanted.dst.ip();
-        return Err(CniError::new(Code::UNUSABLE_RESULT, msg)
-            .detail(format!("Write {prefix}, or {one}/32 for the one address, where the route comes from.")));
-    }
+    refuse_host_bits(wanted.dst)?;
     let of_family = |ip: &IpAddr| ip.is_ipv4() == wanted.dst.is_ipv4();
     let gateway = wanted.gw.or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(of_family));
     if let Some(gateway) = gateway.filter(|gateway| !of_family(gateway)) {
@@ -230,7 +223,7 @@ fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, Cn
     }
     let number = |number: u32| (number != 0).then_some(number);
     Ok(Route {
-        dst: prefix,
+        dst: network(wanted.dst),
         // An unspecified next hop (some DHCP servers' word for "on the link") is none.
         gateway: gateway.filter(|gateway| !gateway.is_unspecified()),
         link: None,
@@ -242,6 +235,21 @@ fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, Cn
         advmss_bytes: number(wanted.advmss),
         source: None,
     })
+}
+
+/// Refuses the destination of a route that is an address in a prefix: the kernel refuses host bits in IPv4, and cuts them in IPv6.
+///
+/// # Errors
+/// Code 110.
+pub fn refuse_host_bits(dst: IpNetwork) -> std::result::Result<(), CniError> {
+    let prefix = network(dst);
+    if dst.is_ipv6() || dst == prefix {
+        return Ok(());
+    }
+    let msg = format!("cannot use route to {dst}: its destination is an address, not a prefix");
+    let one = dst.ip();
+    Err(CniError::new(Code::UNUSABLE_RESULT, msg)
+        .detail(format!("Write {prefix}, or {one}/32 for the one address, where the route comes from.")))
 }
 
 /// The prefix without host bits.

@@ -17,7 +17,7 @@ use crate::validate::json_syntax::Fault;
 use crate::validate::key_places::{Form, Source, Unreadable};
 use crate::validate::known_plugins::{self, KnownPlugin, Role};
 use crate::validate::parser_warnings::{self, Warning};
-use crate::validate::{ignored_keys, plugins_of_one_list, unreachable_gateways, unusable_values};
+use crate::validate::{ignored_keys, plugins_of_one_list, refused_by_add, unreachable_gateways, unusable_values};
 
 /// The keys of a list.
 const LIST_KEYS: [&str; 8] =
@@ -102,6 +102,7 @@ pub(crate) fn read(file: usize, sources: &[Source], known: &[KnownPlugin], notes
         }
     }
     plugins_of_one_list::compare(&network, known, notes);
+    refused_by_add::chained(&network, notes);
     Some(network)
 }
 
@@ -239,6 +240,7 @@ fn plugins(network: &Network, version: SpecVersion, known: &[KnownPlugin], notes
                 keys(plugin, version, (ipam, has_more), known, notes);
                 if own.role == Role::Interface {
                     unusable_values::check(plugin, notes);
+                    refused_by_add::check(plugin, has_more, notes);
                     if !has_more {
                         unreachable_gateways::check(plugin, notes);
                     }

@@ -69,6 +69,16 @@ fn gateway(plugin: &Plugin, pool: &Pool, pools: &[Pool], notes: &mut Notes<'_>) 
 
 /// A route's next hop that is no gateway, which the kernel takes only if it reaches it over the link.
 fn next_hop(key: &str, hop: IpAddr, plugin: &Plugin, pools: &[Pool], notes: &mut Notes<'_>) {
+    let has_broadcast = |pool: &&Pool| matches!((pool.net, hop), (IpNetwork::V4(net), IpAddr::V4(hop)) if net.prefix() < 31 && net.broadcast() == hop);
+    if let Some(pool) = pools.iter().find(has_broadcast) {
+        let subnet = pool.subnet();
+        notes
+            .value(Level::Error, key, format!("next hop {hop} is the broadcast address of {subnet}: ADD fails"))
+            .help = format!(
+            "Write the address of a router in {subnet}, or leave out gw: the route then has the subnet's gateway."
+        );
+        return;
+    }
     let of_family = || pools.iter().filter(|pool| pool.net.is_ipv4() == hop.is_ipv4());
     let is_gateway = pools.iter().any(|pool| pool.gateway.or(pool.taken) == Some(hop));
     let is_linked = hop.is_unspecified() || matches!(hop, IpAddr::V6(ip) if ip.is_unicast_link_local());

@@ -78,7 +78,7 @@ fn is_link_local(subnet: IpNetwork) -> bool {
 }
 
 /// An MTU with which the kernel takes a family off the interface.
-fn mtu(plugin: &Plugin, pools: &[Pool], notes: &mut Notes<'_>) {
+pub(crate) fn mtu(plugin: &Plugin, pools: &[Pool], notes: &mut Notes<'_>) {
     let Some(bytes) = plugin.mtu_bytes else { return };
     let least = |pool: &Pool| {
         let (family, least) = if pool.net.is_ipv6() { ("IPv6", IPV6_MTU_MIN) } else { ("IPv4", IPV4_MTU_MIN) };

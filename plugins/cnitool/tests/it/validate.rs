@@ -6,6 +6,7 @@ mod marked_places;
 mod networks_of_one_folder;
 mod networks_that_projects_document;
 pub(crate) mod networks_without_fault;
+mod refused_by_add;
 mod unreachable_gateways;
 
 use crate::fixture::Tool;

@@ -56,6 +56,7 @@ const BEYOND: &[&str] = &[
     "it is no name of a device on a bus",
     "is outside of",
     "are of different families",
+    "its destination is an address",
     ": ADD fails",
     "disableContainerInterface needs",
     "overlaps with",

@@ -31,7 +31,7 @@ fn a_next_hop_outside_of_all_subnets() {
     check_plugins(&expect![[r#"
         {"type": "macvlan", "ipam": {"type": "host-local", "subnet": "10.1.0.0/25", "routes": [{"dst": "10.0.0.0/8"}, {"dst": "0.0.0.0/0", "gw": «"10.2.0.1"»}]}}
         => error: next hop 10.2.0.1 is outside of 10.1.0.0/25: ADD fails [Write a gateway that is in 10.1.0.0/25, or leave out gw: the route then has the subnet's gateway.]
-        {"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24"}, {"address": "10.3.0.5/24"}], "routes": [{"dst": "0.0.0.0/0", "gw": «"10.2.0.1"»}]}}
+        {"type": "ipvlan", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24"}, {"address": "10.3.0.5/24"}], "routes": [{"dst": "0.0.0.0/0", "gw": «"10.2.0.1"»}]}}
         => error: next hop 10.2.0.1 is outside of 10.1.0.0/24, 10.3.0.0/24: ADD fails [Write a gateway that is in 10.1.0.0/24, 10.3.0.0/24, or leave out gw: the route then has the subnet's gateway.]
     "#]]);
 }
