@@ -30,12 +30,18 @@ pub(crate) async fn run(settings: &Settings, words: &Log, output: Output) -> any
         return output.table(&steps(slowest.steps).named(names));
     }
     let mut last = Last::new(words.lines);
-    read_back::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
+    let others = read_back::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
     let last = nested_calls::flat(last.into_calls());
     if let Some(word) = words.container.as_deref().filter(|_| last.is_empty()) {
-        let meant = similar(settings, word);
+        let is_known = !names.find(word).is_empty();
+        let meant = if is_known { String::new() } else { similar(settings, word) };
         let which = if words.errors { "failed call" } else { "call" };
         output.note(format!("{log} has no {which} of container {word}. {meant}", log = shown(&log)).trim_end());
+    }
+    let is_whole = words.container.is_none() && !words.errors;
+    if is_whole && last.is_empty() && others > 0 {
+        let lines = if others == 1 { "its line is none".to_owned() } else { format!("its {others} lines are none") };
+        output.note(&format!("{log} has no record of a call: {lines}", log = shown(&log)));
     }
     match output.is_json {
         true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),

@@ -133,12 +133,13 @@ impl Filter<'_> {
     }
 }
 
-/// Reads a log from its end, the newest record first, until `each` breaks. `each` returns what it wants next.
+/// Reads a log from its end, the newest record first, until `each` breaks. `each` returns what it wants next. Returns how many
+/// lines were no records, of those that may be of a record that the filter takes.
 pub(crate) async fn read_back(
     log: &Sink,
     filter: &Filter<'_>,
     mut each: impl FnMut(Record) -> ControlFlow<(), Want>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<u64> {
     match log {
         Sink::Journal => {
             let mut words = vec!["--reverse".to_owned()];
@@ -147,10 +148,10 @@ pub(crate) async fn read_back(
             let mut line = Vec::new();
             while journal.next(&mut line).await? {
                 if record(&line).is_some_and(|record| each(record).is_break()) {
-                    return Ok(());
+                    return Ok(0);
                 }
             }
-            journal.end().await
+            journal.end().await.map(|()| 0)
         }
         Sink::File(path) => {
             let read = file_back(path, filter, each).await;
@@ -182,7 +183,8 @@ async fn file_back(
     path: &Path,
     filter: &Filter<'_>,
     mut each: impl FnMut(Record) -> ControlFlow<(), Want>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
+    let mut others = 0;
     let mut lines = LinesBack::of(libcni::plain_file::open(path)?)?;
     let mut want = Want::Taken;
     while let Some(line) = lines.next().await? {
@@ -190,12 +192,12 @@ async fn file_back(
             continue;
         }
         match record(line).map(&mut each) {
-            Some(ControlFlow::Break(())) => return Ok(()),
+            Some(ControlFlow::Break(())) => return Ok(others),
             Some(ControlFlow::Continue(next)) => want = next,
-            None => {}
+            None => others += 1,
         }
     }
-    Ok(())
+    Ok(others)
 }
 
 /// The lines of a file, the last one first.

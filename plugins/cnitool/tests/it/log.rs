@@ -303,3 +303,29 @@ fn lines_are_found_wherever_a_block_of_the_file_begins() {
         assert!((1..5).all(|number| shown.contains(&format!("p{number}-"))), "{length}: {shown}");
     }
 }
+
+#[test]
+fn a_log_without_what_is_asked_for_says_what_it_has() {
+    let tool = tool();
+    tool.run(&["add", "net", NETNS, "--container-id", "web"]).ok();
+    let notes = |words: &[&str]| shown(&tool, words);
+    expect![[r#"
+        0
+        stdout: 
+        stderr: note: log $DIR/calls.log has no failed call of container web.
+    "#]]
+    .assert_eq(&notes(&["--errors", "web"]));
+    expect![[r#"
+        0
+        stdout: 
+        stderr: note: log $DIR/calls.log has no failed call of container wbe. Did you mean web?
+    "#]]
+    .assert_eq(&notes(&["--errors", "wbe"]));
+    tool.write("calls.log", "root:x:0:0\nbin:x:1:1\n");
+    expect![[r#"
+        0
+        stdout: 
+        stderr: note: log $DIR/calls.log has no record of a call: its 2 lines are none
+    "#]]
+    .assert_eq(&notes(&[]));
+}
