@@ -99,7 +99,8 @@ impl IfName {
             _ if text.len() > Self::MAX_BYTES => "interface name is too long: at most 15 bytes",
             "." | ".." => "interface name is . or ..",
             _ if text.contains(['/', ':']) => "interface name contains / or :",
-            _ if text.contains(|c: char| c.is_whitespace() || c == '\0') => "interface name contains white space",
+            _ if text.contains(char::is_whitespace) => "interface name contains white space",
+            _ if text.contains('\0') => "interface name contains a zero byte",
             // The kernel checks bytes, and this one is a space in its table (lib/ctype.c).
             _ if text.as_bytes().contains(&0xa0) => {
                 "interface name contains a character that the kernel takes for a space"

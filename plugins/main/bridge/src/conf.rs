@@ -163,7 +163,12 @@ impl FromConf for Conf {
 /// The bridge of this name; empty stands for the default.
 fn bridge_name(text: &str) -> Result<IfName, CniError> {
     let name = if text.is_empty() { DEFAULT_BRIDGE } else { text };
-    IfName::parse(name).map_err(|error| CniError::invalid_key("bridge", format_args!("{text:?}"), &error.msg))
+    let refused = |why: &str| CniError::invalid_key("bridge", format_args!("{text:?}"), why);
+    match name {
+        // Folders of /proc/sys/net/ipv4/conf, beside those of links.
+        "all" | "default" => Err(refused("the kernel has settings of this name, and gives it to no link")),
+        _ => IfName::parse(name).map_err(|error| refused(&error.msg)),
+    }
 }
 
 impl Wire {

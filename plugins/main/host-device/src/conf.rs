@@ -77,6 +77,10 @@ struct RuntimeConfig {
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let wire: Wire = object.decode()?;
+        if wire.device == "lo" {
+            let why = "it is the loopback link, which no container can have";
+            return Err(CniError::invalid_key("device", "\"lo\"", why));
+        }
         Ok(Self {
             device: link_name(&wire.device)?,
             mac: parse_mac("hwaddr", &wire.hwaddr)?,

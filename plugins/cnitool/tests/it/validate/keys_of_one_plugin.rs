@@ -20,6 +20,12 @@ fn bridge() {
         => error: hairpinMode and promiscMode exclude each other
         {"type": "bridge", "bridge": «"a/b"»}
         => error: key bridge = "a/b": interface name contains / or :
+        {"type": "bridge", "bridge": «"all"»}
+        => error: key bridge = "all": the kernel has settings of this name, and gives it to no link
+        {"type": "bridge", "bridge": «"a\u0000b"»}
+        => error: key bridge = "a\0b": interface name contains a zero byte
+        {"type": "bridge", "bridge": «"a b"»}
+        => error: key bridge = "a b": interface name contains white space
         {"type": "bridge", «"brigde"»: "br0"}
         => warning: key brigde is unknown and is ignored [Did you mean bridge?]
         {"type": "bridge", "ipMasq": true, "ipMasqBackend": «"ipvs"»}
@@ -120,6 +126,8 @@ fn other_interface_plugins() {
         => error: key vlanId = 4096: VLANs are numbered 0 to 4094
         «{»"type": "vlan", "vlanId": 5, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
         => error: key master is not set [Name the interface whose VLAN it is.]
+        {"type": "host-device", "device": «"lo"»}
+        => error: key device = "lo": it is the loopback link, which no container can have
         {"type": "host-device", "hwaddr": «"02:00"»}
         => error: cannot use hwaddr = "02:00": "02:00" is no Ethernet address like 0a:00:00:00:00:05
         {"type": "host-device", "pciBusID": «"../1"»}
