@@ -1,7 +1,7 @@
 //! `cnitool gc`: decides from the cache and the node's objects which attachments are valid, and removes the rest.
 
 use crate::args::Gc;
-use crate::doctor::{command_lines, removal, unmounted};
+use crate::doctor::{command_lines, removal, removal_by_hand, unmounted};
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use anyhow::{Context, bail};
@@ -172,7 +172,9 @@ fn removal_of(settings: &Settings, network: &NetworkConf, cached: &[Cached], id:
 fn report_left(settings: &Settings, network: &NetworkConf, cached: &[Cached], left: &[OnNode]) {
     for found in left {
         let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
+        let by_hand = removal_by_hand(&settings.runtime, &settings.inventory.search_path, network, found);
         let remedy = match &found.id {
+            _ if let Some(commands) = by_hand => commands,
             Some(id) => removal_of(settings, network, cached, id),
             None if has_gc(network) => "end its container, and repeat gc".to_owned(),
             None => "set cniVersion to 1.1.0 or later, and repeat gc".to_owned(),
@@ -369,18 +371,21 @@ impl Plan<'_> {
     fn table(&self, valid: &[AttachmentId], [kept, deleted]: [&str; 2]) -> Table {
         let mut table = Table::new(&["network", "container", "ifname", "netns", "verdict", "objects"]);
         let Survey { valid: on_list, kept: beside, removed, .. } = self.survey;
-        let is_left = |id: Option<&AttachmentId>, objects: &[String]| {
-            let is_it = |left: &OnNode| left.id.as_ref() == id && (id.is_some() || left.objects == objects);
-            self.left.iter().any(is_it)
+        let left = |id: Option<&AttachmentId>, objects: &[String]| {
+            let is_it = |left: &&OnNode| left.id.as_ref() == id && (id.is_some() || left.objects == objects);
+            self.left.iter().find(is_it)
         };
         let all = || on_list.iter().chain(beside).chain(removed);
         let mut row = |id: Option<&AttachmentId>, netns: &str, is_kept: bool, objects: &[String]| {
+            let left = left(id, objects);
+            // Some may have been removed.
+            let objects = left.map_or(objects, |left| &left.objects);
             table.row([
                 json!(self.network.name),
                 json!(id.map_or("", |id| id.container_id.as_str())),
                 json!(id.map_or("", |id| id.ifname.as_str())),
                 json!(netns),
-                json!(if is_kept || is_left(id, objects) { kept } else { deleted }),
+                json!(if is_kept || left.is_some() { kept } else { deleted }),
                 json!(objects),
             ]);
         };

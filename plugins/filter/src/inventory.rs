@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use netops::Errno;
 use netops::error::Result;
-use netops::nft::Nft;
+use netops::nft::{Family, Nft};
 
 use crate::names_and_comments::{Names, OfNetwork};
 use crate::spoof_guard::{self, Idle};
@@ -38,6 +38,31 @@ pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
         Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+/// The commands for a shell that remove a container's masquerade in a network from iptables: the jumps to its chain, then the chain.
+/// Empty: there is none. Changes nothing.
+///
+/// # Errors
+/// As [`list`].
+pub fn masquerade_removal(network: &str, container: &str, search_path: &str) -> Result<Vec<String>> {
+    let mut nft = match Filter::open(search_path) {
+        Ok(filter) => filter.nft,
+        Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let chain = Names { network, container, ifname: "" }.iptables_chain();
+    let mut commands = Vec::new();
+    for (family, found) in iptables::masquerade::postrouting(&mut nft, search_path)? {
+        let program = if family == Family::Ip { "iptables" } else { "ip6tables" };
+        let rules = found.into_iter().filter(|found| found.goes_to() == Some(&*chain)).filter_map(|found| found.rule);
+        let jumps: Vec<String> = rules.map(|rule| format!("{program} -w -t nat -D POSTROUTING{rule}")).collect();
+        if !jumps.is_empty() {
+            commands.extend(jumps);
+            commands.extend(["-F", "-X"].map(|verb| format!("{program} -w -t nat {verb} {chain}")));
+        }
+    }
+    Ok(commands)
 }
 
 /// The names of the networks in the comments of masquerade rules, of iptables rules for ports of the node, and in their notes.

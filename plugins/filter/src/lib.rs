@@ -31,7 +31,7 @@ mod retry_when_changed;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use inventory::{Noted, list, networks};
+pub use inventory::{Noted, list, masquerade_removal, networks};
 pub use masquerade::Backend;
 pub use names_and_comments::{Names, OfNetwork, Owner, Stale};
 pub use spoof_guard::Mac;

@@ -6,7 +6,7 @@ use libcni::{AttachmentId, Cached, Namespace, NetworkConf, PassedOver};
 use on_node::networks::{Known, Origin};
 use on_node::pod_names::Names;
 
-use crate::doctor::removal_commands::{listed, removal, unmounted};
+use crate::doctor::removal_commands::{listed, removal, removal_by_hand, unmounted};
 use crate::doctor::{Finding, Fix, Kind, Level, Node};
 use crate::node_networks::{Attachment, View};
 use crate::output::count;
@@ -103,7 +103,12 @@ fn look_at(node: Node<'_>, known: &Known, names: &Names, findings: &mut Vec<Find
         finding.evidence = left;
         let ids = on_node.iter().filter(is_left).map(|found| found.id.as_ref());
         let ids: Vec<Option<&AttachmentId>> = ids.chain(only_cached.into_iter().map(Some)).collect();
-        (finding.remedy, finding.fix) = remedy(network, &ids, command);
+        let by_hand = |found: &OnNode| removal_by_hand(node.runtime, &node.inventory.search_path, network, found);
+        let by_hand: Option<Vec<String>> = on_node.iter().filter(is_left).map(by_hand).collect();
+        (finding.remedy, finding.fix) = match by_hand.filter(|all| all.len() == ids.len()) {
+            Some(commands) => (commands.join("; "), None),
+            None => remedy(network, &ids, command),
+        };
         findings.push(finding);
     }
     let is_undecided = |found: &&OnNode| found.life == Life::Unknown && !found.id.as_ref().is_some_and(has_namespace);

@@ -1,7 +1,9 @@
 //! The command that removes one attachment, and nothing of any other; and why that is not done unasked.
 
-use libcni::AttachmentId;
+use libcni::inventory::{Life, OnNode};
+use libcni::{AttachmentId, NetworkConf, Runtime};
 
+use crate::doctor::network_files::Makes;
 use crate::shell_words::word;
 
 /// Stands for a namespace that has no path any more.
@@ -17,6 +19,23 @@ pub fn removal(network: &str, id: &AttachmentId, netns: &str) -> String {
     let netns = if netns.is_empty() { NOWHERE } else { netns };
     let (netns, ifname) = (word(netns), word(ifname.as_str()));
     format!("cnitool del {network} {netns} --container-id {container_id} --ifname {ifname}")
+}
+
+/// The commands that remove the masquerade of a container that is gone, if nothing else of it is left, and a plugin of the network is
+/// of another make: the reference's DEL finds the rules by the addresses in the namespace, and it has no GC.
+pub(crate) fn removal_by_hand(
+    runtime: &Runtime,
+    search_path: &str,
+    network: &NetworkConf,
+    found: &OnNode,
+) -> Option<String> {
+    let is_masquerade = |object: &String| object.starts_with("iptables masquerade");
+    let id = found.id.as_ref().filter(|_| found.life == Life::Gone && found.objects.iter().all(is_masquerade))?;
+    if found.objects.is_empty() || Makes::are_own(runtime, network) {
+        return None;
+    }
+    let commands = cni_filter::masquerade_removal(&network.name, id.container_id.as_str(), search_path).ok()?;
+    (!commands.is_empty()).then(|| commands.join("; "))
 }
 
 /// Why it is unknown whether the namespace of an attachment exists, at whose path is an empty file.

@@ -313,13 +313,7 @@ pub(crate) struct Jump {
 
 /// Lists the rules that jump to the chains of a network's containers.
 pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Vec<Jump>> {
-    let mut found = Vec::new();
-    for family in FAMILIES {
-        found.extend(variant::in_nftables(nft, family, TableName::Nat).list(POSTROUTING)?.unwrap_or_default());
-        if let Some(mut legacy) = variant::in_legacy(search_path, family, TableName::Nat)? {
-            found.extend(legacy.list(POSTROUTING)?.unwrap_or_default());
-        }
-    }
+    let found = postrouting(nft, search_path)?.into_iter().flat_map(|(_, found)| found);
     let start = format!("name: \"{network}\" id: \"");
     let jump = |found: FoundRule| {
         found.goes_to().filter(|chain| is_container_chain(chain))?;
@@ -329,7 +323,20 @@ pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Ve
         let container = id.strip_suffix('"').map(str::to_owned);
         Some(Jump { container, address: rule.source.map(|source| source.value.ip()), note: found.note })
     };
-    Ok(found.into_iter().filter_map(jump).collect())
+    Ok(found.filter_map(jump).collect())
+}
+
+/// The rules of `POSTROUTING` in both variants, by family.
+pub(crate) fn postrouting(nft: &mut Nft, search_path: &str) -> Result<Vec<(Family, Vec<FoundRule>)>> {
+    let mut all = Vec::new();
+    for family in FAMILIES {
+        let mut found = variant::in_nftables(nft, family, TableName::Nat).list(POSTROUTING)?.unwrap_or_default();
+        if let Some(mut legacy) = variant::in_legacy(search_path, family, TableName::Nat)? {
+            found.extend(legacy.list(POSTROUTING)?.unwrap_or_default());
+        }
+        all.push((family, found));
+    }
+    Ok(all)
 }
 
 /// The comments and notes of the rules by which packets reach containers' chains: those of masquerade and of forwarded ports.

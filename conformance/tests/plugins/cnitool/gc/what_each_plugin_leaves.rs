@@ -3,12 +3,13 @@
 
 use super::{OTHER, Process};
 use crate::cnitool::{PORT, Tour, netns};
+use crate::subjects::reference_or_skip;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
-use testns::{Container, Feature, Remains};
+use testns::{Container, Feature, Remains, Subject};
 
 const LEASES: &str = "/run/cni/dhcp.sock.leases";
 /// `printf office/c1/eth0 | sha256sum`, 32 digits of it.
@@ -299,4 +300,41 @@ fn a_network_is_known_by_the_records_of_its_plugins() {
     tour.cnitool(&["gc", "office"]);
     let record = fs::read_to_string(Path::new(LEASES).join(LEASE)).unwrap();
     assert!(record.contains("\"isReleased\":true"), "{record}");
+}
+
+/// The reference's DEL finds the masquerade by the addresses in the namespace, and it has no GC: what is named removes it.
+#[test]
+fn the_masquerade_that_the_reference_leaves_is_removed_by_the_commands_that_are_named() {
+    let Some(Subject::Folder(reference)) = reference_or_skip() else { return };
+    for version in ["1.1.0", "0.4.0"] {
+        let tour = Tour::with_plugins();
+        let conf = "/etc/cni/net.d/10-office.conflist";
+        let network = fs::read_to_string(conf).unwrap().replace("1.1.0", version);
+        fs::write(conf, network).unwrap();
+        let theirs = reference.display();
+        let calls = |words: &[&str]| tour.shell(&format!("cnitool --cni-path {theirs} {}", words.join(" ")));
+        let pods = [tour.node.container(), tour.node.container()];
+        for pod in &pods {
+            let output = calls(&["add", "office", &netns(pod), "--container-id", pod.id()]);
+            assert!(output.status.success(), "{output:?}");
+        }
+        pods[0].end();
+        tour.node.settle(Duration::from_secs(60));
+        reservations().iter().for_each(|file| make_old(file));
+        let gone = tour.address(2);
+        let collected = calls(&["gc", "office"]);
+        let [rows, said] = [collected.stdout, collected.stderr].map(|out| String::from_utf8(out).unwrap());
+        assert!(!rows.contains(&format!("address {gone}")), "{rows}");
+        let doctor = |more: &[&str]| calls(&[&["doctor"], more].concat());
+        let report = String::from_utf8(doctor(&[]).stdout).unwrap();
+        let remedy = said.split_once("; to remove it: ").expect(&said).1.lines().next().unwrap().to_owned();
+        assert!(report.contains(&format!("help: {remedy}")), "{report}");
+        let done = tour.shell(&remedy);
+        assert!(done.status.success(), "{remedy}: {done:?}");
+        let after = doctor(&[]);
+        assert!(after.status.success(), "{after:?}");
+        let saved = std::process::Command::new("iptables-save").args(["-t", "nat"]).output().unwrap();
+        let saved = String::from_utf8(saved.stdout).unwrap();
+        assert!(!saved.contains(&gone) && saved.contains(&tour.address(3)), "{saved}");
+    }
 }
