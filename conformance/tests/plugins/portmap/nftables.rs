@@ -145,6 +145,7 @@ fn a_host_address_does_not_replace_a_condition() {
     assert!(text.contains("ip daddr 192.0.2.0/24 tcp dport 8082 dnat"), "{text}");
     assert!(!text.contains("198.51.100.1"), "{text}");
     mapped.check().ok();
+    mapped.del().ok();
     let own = native(json!({"conditionsV4": ["ip", "daddr", "!=", "192.0.2.1"]}));
     map(&node, config(&all, own), &pod, made_up("eth0", &["10.1.0.2/24"])).check().ok();
     let text = listed(&node).unwrap();

@@ -26,6 +26,7 @@ use netops::nft::Family;
 use netops::{Errno, OpError};
 
 use crate::conf::{Backend, Mark};
+use crate::other_entries::{self, Changes};
 use crate::pod_ports::{Forwarded, KnownAddresses, PodPorts, Whose, is_conditional, whose};
 use crate::port_holder::{self, Contest, Holder};
 use crate::put_back;
@@ -245,8 +246,10 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Con
     }
     let mark = mark_of(pod, table)?;
     let mut edits = shared(pod, &mark, table)?;
-    let rules = pod.rules(&mark);
-    let is_filled = is_same(table, found.as_deref(), &rules);
+    let rules = all_rules(table, pod, found.as_deref(), &mark);
+    let is_filled = found
+        .as_ref()
+        .is_some_and(|found| found.len() == rules.len() && missing(table, found, pod.rules(&mark)).is_none());
     match &found {
         None => edits.push(Edit::CreateChain(chain.clone())),
         Some(_) if !is_filled => edits.push(Edit::FlushChain(chain.clone())),
@@ -271,7 +274,16 @@ pub(crate) fn present(table: &mut Table<'_>) -> Result<Vec<Edit>> {
     Ok(present)
 }
 
-/// The rules in the shared chain, made anew if they differ.
+/// The rules of the container's chain, those of another entry of the list among them.
+fn all_rules(table: &Table<'_>, pod: &PodPorts<'_>, found: Option<&[FoundRule]>, mark: &Mark) -> Vec<Rule> {
+    let rules = pod.rules(mark);
+    match found {
+        Some(found) if !is_same(table, Some(found), &rules) => other_entries::with_marks(table, pod, found, rules),
+        _ => rules,
+    }
+}
+
+/// The rules in the shared chain.
 fn entry_edits(
     table: &Table<'_>,
     pod: &PodPorts<'_>,
@@ -287,25 +299,38 @@ fn entry_edits(
             dead.iter().filter(|(number, _)| *number == protocol as u8).map(|(_, port)| *port).collect();
         first.extend(ports.chunks(PORTS_MAX).map(|ports| pod.entry(protocol, ports, chain)));
     }
-    let all: Vec<Rule> = first.iter().chain(&wanted).cloned().collect();
-    let is_right = match pod.conf.conditions(pod.family).need_programs() {
-        true => own.len() == all.len(),
-        false => is_same(table, Some(&own), &all),
-    };
-    if is_right {
-        return Vec::new();
-    }
     let new = |rule| NewRule { chain: DNAT.to_owned(), rule, note: Some(pod.names.comment()) };
-    let mut edits: Vec<Edit> = own.into_iter().map(Edit::Delete).collect();
+    let all: Vec<Rule> = first.iter().chain(&wanted).cloned().collect();
+    let packets = |rule: &Rule| (rule.protocol, rule.ports.clone(), rule.target.clone());
+    let ports: Vec<_> = all.iter().map(packets).collect();
+    let is_for_ports = |rule: &Rule| ports.contains(&packets(rule));
+    // Rules with conditions in other words are not decoded.
+    let (own, unread): (Vec<_>, Vec<_>) = own.into_iter().partition(|found| found.rule.is_some());
+    let Changes { gone, missing } = match pod.conf.conditions(pod.family).need_programs() {
+        false => other_entries::changes(table, own, all, is_for_ports),
+        true => {
+            let mut gone = other_entries::changes(table, own, Vec::new(), is_for_ports).gone;
+            match unread.len() == all.len() {
+                true => Changes { gone, missing: Vec::new() },
+                false => {
+                    gone.extend(unread);
+                    Changes { gone, missing: all }
+                }
+            }
+        }
+    };
+    let (first, rest): (Vec<_>, Vec<_>) = missing.into_iter().partition(|rule| first.contains(rule));
+    let mut edits: Vec<Edit> = gone.into_iter().map(Edit::Delete).collect();
     edits.extend(first.into_iter().map(|rule| Edit::Prepend(new(rule))));
-    edits.extend(wanted.into_iter().map(|rule| Edit::Append(new(rule))));
+    edits.extend(rest.into_iter().map(|rule| Edit::Append(new(rule))));
     edits
 }
 
 /// Fills the container's chain in parts.
 fn fill(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<()> {
     let mark = mark_of(pod, table)?;
-    let rules = pod.rules(&mark);
+    let found = choose_chain(table, pod)?.1;
+    let rules = all_rules(table, pod, found.as_deref(), &mark);
     for (at, part) in rules.chunks(PART).enumerate() {
         table.change(|table| {
             let (chain, found) = choose_chain(table, pod)?;
@@ -388,7 +413,7 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Option<
     let entries = table.list_jumps(DNAT, &chain, &found)?;
     for wanted in pod.entries(&chain) {
         let is_it = |entry: &FoundRule| match pod.conf.conditions(pod.family).need_programs() {
-            true => true, // which no other rule of the container has
+            true => entry.rule.is_none(), // with other words than rules of ours
             false => entry.rule.as_ref() == Some(&wanted),
         };
         if !entries.iter().any(is_it) {

@@ -6,6 +6,7 @@
 //! | `pod_ports` | what all backends know of the container |
 //! | `backend` | which backend has the rules |
 //! | `iptables`, `native` | the rules of each backend |
+//! | `other_entries` | the rules that another entry of the list has |
 //! | `accept` | the rules that let forwarded connections pass a policy of DROP |
 //! | `port_holder` | containers that hold a port already |
 //! | [`forwards`] | the rules on the node, for programs that show them |
@@ -22,6 +23,7 @@ mod pod_ports;
 mod accept;
 mod iptables;
 mod nftables;
+mod other_entries;
 mod port_holder;
 mod put_back;
 mod undo;

@@ -26,6 +26,7 @@ use netops::nft::{self, BaseChain, Family, Hook};
 
 use crate::conf::Backend;
 use crate::iptables::each_once;
+use crate::other_entries::{self, Changes};
 use crate::pod_ports::{Forwarded, KnownAddresses, PodPorts, Whose, whose};
 use crate::port_holder::{self, Contest, Holder};
 
@@ -186,33 +187,29 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Con
     let is_contested = |rule: &Rule| {
         rule.protocol.zip(rule.port).is_some_and(|(protocol, port)| dead.contains(&(protocol as u8, port)))
     };
-    let (first, rest): (Vec<_>, Vec<_>) = pod.forwarding().into_iter().partition(is_contested);
-    if !is_same(table, &own, first.iter().chain(&rest)) {
-        edits.extend(own.into_iter().map(Edit::Delete));
-        // Before those of containers that are gone, which their DEL or GC removes.
-        edits.extend(first.into_iter().map(|rule| Edit::Prepend(pod.new_rule(PORTS, rule))));
-        edits.extend(rest.into_iter().map(|rule| Edit::Append(pod.new_rule(PORTS, rule))));
-    }
-    let rules = pod.masquerading();
-    if !is_same(table, &own_masquerading, rules.iter()) {
-        edits.extend(own_masquerading.into_iter().map(Edit::Delete));
-        edits.extend(rules.into_iter().map(|rule| Edit::Append(pod.new_rule(MASQUERADING, rule))));
-    }
+    let mappings = pod.mappings();
+    let is_for_ports = |rule: &Rule| {
+        mappings.iter().any(|mapping| {
+            (Some(mapping.protocol), Some(mapping.host_port)) == (rule.protocol, rule.port)
+                && rule.target == Target::Dnat((address[0], mapping.container_port).into())
+                && mapping.destination().is_none_or(|ip| rule.destination == is(ip.into()))
+        })
+    };
+    let Changes { gone, missing } = other_entries::changes(table, own, pod.forwarding(), is_for_ports);
+    let (first, rest): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_contested);
+    edits.extend(gone.into_iter().map(Edit::Delete));
+    // Before those of containers that are gone, which their DEL or GC removes.
+    edits.extend(first.into_iter().map(|rule| Edit::Prepend(pod.new_rule(PORTS, rule))));
+    edits.extend(rest.into_iter().map(|rule| Edit::Append(pod.new_rule(PORTS, rule))));
+    let is_to_pod = |rule: &Rule| rule.destination == is(address[0].into());
+    let Changes { gone, missing } = other_entries::changes(table, own_masquerading, pod.masquerading(), is_to_pod);
+    edits.extend(gone.into_iter().map(Edit::Delete));
+    edits.extend(missing.into_iter().map(|rule| Edit::Append(pod.new_rule(MASQUERADING, rule))));
     Ok(edits)
 }
 
 fn spelled(table: &Table<'_>, rule: &Rule) -> Option<Rule> {
     table.spelled(rule).ok()?.into_iter().next()
-}
-
-fn is_same<'a>(table: &Table<'_>, found: &[FoundRule], wanted: impl Iterator<Item = &'a Rule>) -> bool {
-    let mut found: Vec<Option<&Rule>> = found.iter().map(|found| found.rule.as_ref()).collect();
-    for wanted in wanted {
-        let wanted = spelled(table, wanted);
-        let Some(at) = found.iter().position(|found| *found == wanted.as_ref()) else { return false };
-        found.remove(at);
-    }
-    found.is_empty()
 }
 
 fn is_of(found: &FoundRule, names: Names<'_>) -> bool {
