@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use cni_filter::Backend;
 use cni_spec::{AddResult, CniError, Code, Dns, IfName, SpecVersion};
 use netops::link::{self, Mac};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use skel::Call;
 
 /// A config that cannot be used: `cannot use network config: TEXT`, code 7.
@@ -186,6 +187,14 @@ pub fn vlan_id(path: &str, id: u16) -> Result<u16, CniError> {
         1..=4094 => Ok(id),
         _ => Err(CniError::invalid_key(path, id, "VLANs are numbered 1 to 4094")),
     }
+}
+
+/// A key that is a VLAN's number, or 0 for none. Numbers above 4094 are left to [`vlan_id`].
+///
+/// # Errors
+/// It is no number, or none of a `u16`.
+pub fn vlan_or_none<'de, D: Deserializer<'de>>(decoder: D) -> Result<u16, D::Error> {
+    u16::deserialize(decoder).map_err(|_range| D::Error::custom("expected a whole number from 0 to 4094"))
 }
 
 /// Keys `ipMasq` and `ipMasqBackend`.

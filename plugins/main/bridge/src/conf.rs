@@ -111,6 +111,7 @@ struct Wire {
     mtu: u16,
     hairpin_mode: bool,
     promisc_mode: bool,
+    #[serde(deserialize_with = "conf::vlan_or_none")]
     vlan: u16,
     vlan_trunk: Option<Vec<WireTrunk>>,
     preserve_default_vlan: bool,

@@ -140,6 +140,16 @@ fn what_is_refused() {
         &expect!["code 7: cannot use network config: key mtu = -1: expected a whole number from 0 to 65535"],
     );
     check(
+        r#""vlan":-1"#,
+        &expect!["code 7: cannot use network config: key vlan = -1: expected a whole number from 0 to 4094"],
+    );
+    check(
+        r#""bridge":"br\u0000x""#,
+        &expect![[
+            r#"code 7: cannot use network config: key bridge = "br\0x": interface name contains a NUL character"#
+        ]],
+    );
+    check(
         r#""vlan":4095"#,
         &expect!["code 7: cannot use network config: key vlan = 4095: VLANs are numbered 1 to 4094"],
     );
