@@ -315,12 +315,34 @@ fn check_guard(nft: &mut Nft, guard: &Guard, host_veth: &str, mac: Mac) -> Resul
         return Err(OpError::state("find", object, "no rule of this attachment leads there"));
     }
     for (chain, wanted) in [(&guard.iface, guard.iface_rules()), (&guard.mac, mac_rules(mac))] {
-        if !nft.list_rules(chain)?.iter().map(|rule| &rule.exprs).eq(&wanted) {
-            let object = format!("nft chain {TABLE} {}", chain.name);
-            return Err(OpError::state("find", object, "its rules are not what they were"));
+        let found: Vec<Vec<Expr>> = nft.list_rules(chain)?.into_iter().map(|rule| rule.exprs).collect();
+        if found == wanted {
+            continue;
         }
+        let object = format!("nft chain {TABLE} {}", chain.name);
+        return Err(match allowed(&found) {
+            Some(allowed) => OpError::state("use", object, other_address(allowed, mac)),
+            None => OpError::state("find", object, "its rules are not what they were"),
+        });
     }
     Ok(())
+}
+
+/// The address that rules of [`mac_rules`] let pass.
+fn allowed(found: &[Vec<Expr>]) -> Option<Mac> {
+    let addresses = found.iter().flatten().filter_map(|expr| match expr {
+        Expr::Cmp(Cmp::Eq, _, bytes) => Mac::try_from(bytes.as_slice()).ok(),
+        _ => None,
+    });
+    addresses.into_iter().find(|address| mac_rules(*address) == found)
+}
+
+fn other_address(allowed: Mac, mac: Mac) -> String {
+    let [allowed, mac] = [allowed, mac].map(netops::link::Mac);
+    format!(
+        "it lets pass what comes from {allowed}, and the container's interface has {mac}, so all that it sends is dropped: ask \
+         for the address by bridge's capability mac, or by args.cni.mac, not by plugin tuning, which changes it later"
+    )
 }
 
 /// Returns whether this kernel supports the guard.

@@ -173,7 +173,10 @@ fn check_reports_what_is_missing() {
         assert_eq!(check(ETH0, "veth1", MAC), Ok(()));
         assert!(check(ETH0, "veth2", MAC).is_err());
         assert!(check(Names { container: "c2", ..ETH0 }, "veth1", MAC).is_err());
-        let other = "cannot find nft chain bridge nat cni-br-iface-c1-eth0-mac: its rules are not what they were";
+        let other = "cannot use nft chain bridge nat cni-br-iface-c1-eth0-mac: it lets pass what comes from \
+                     02:00:00:00:00:05, and the container's interface has 02:00:00:00:00:06, so all that it sends is \
+                     dropped: ask for the address by bridge's capability mac, or by args.cni.mac, not by plugin tuning, \
+                     which changes it later";
         assert_eq!(check(ETH0, "veth1", [2, 0, 0, 0, 0, 6]), Err(other.to_owned()));
         let mut nft = Nft::open("the host").unwrap();
         for chain in ["cni-br-iface-c1-eth0-mac", "cni-br-iface-c1-eth0", "PREROUTING"] {
