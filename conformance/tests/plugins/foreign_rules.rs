@@ -136,3 +136,28 @@ fn with_rules_in_nf_tables_and_legacy_each_plugin_uses_the_nodes_own() {
         assert_eq!(foreign(&saved(&node, one)).len(), 8, "{one}: {:#?}", saved(&node, one));
     }
 }
+
+/// The kernel lets no rule jump to a base chain, and says only that this is not supported.
+#[test]
+fn a_base_chain_with_the_name_of_one_of_ours_is_named() {
+    testns::needs!(conformance::iptables::has_iptables());
+    let [_, portmap, firewall] = plugins();
+    for (config, table, chain) in [
+        (&portmap, "nat", "CNI-HOSTPORT-DNAT"),
+        (&portmap, "nat", "CNI-HOSTPORT-SETMARK"),
+        (&firewall, "filter", "CNI-FORWARD"),
+        (&firewall, "filter", "CNI-ADMIN"),
+    ] {
+        let node = node();
+        let hook = format!("nft 'table ip {table} {{ chain {chain} {{ type filter hook forward priority 0; }}; }}'");
+        sh(node.host(), &hook);
+        let config =
+            with(config.clone(), json!({"prevResult": conformance::portmap::made_up("eth0", &["10.1.0.2/24"])}));
+        let error = node.call(Verb::Add, config, &node.container()).fails();
+        let named = format!(
+            "cannot use nft chain ip {table} {chain}: it is a filter chain on hook forward, and no rule can jump to a chain \
+             that is on a hook: delete or rename it"
+        );
+        assert!(error.msg.contains(&named), "{error:?}");
+    }
+}

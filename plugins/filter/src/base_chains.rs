@@ -4,31 +4,37 @@ use netops::OpError;
 use netops::error::Result;
 use netops::nft::{BaseInfo, Chain, ChainInfo, Change, Hook, Nft, Table, Transaction};
 
-/// Finds a base chain; `None` if no chain has its name. Any priority is accepted.
+/// Finds a chain; `None` if no chain has its name. Any priority of a base chain is accepted.
 ///
 /// # Errors
-/// The chain with that name is a regular one, or has another type or hook: its rules would never be reached.
+/// A base chain is needed, and the chain with that name is a regular one, or has another type or hook: its rules would never be
+/// reached. Or a regular one is needed and it is a base chain, to which the kernel lets no rule jump.
 pub(crate) fn find(nft: &mut Nft, chain: &Chain) -> Result<Option<ChainInfo>> {
     let found = nft.find_chain(chain)?;
     expect(chain, found.as_ref()).map(|()| found)
 }
 
-/// Checks that packets reach a base chain as it was found, if it was.
+/// Checks that the chain as it was found, if it was, is of the kind that is needed.
 pub(crate) fn expect(chain: &Chain, found: Option<&ChainInfo>) -> Result<()> {
-    let (Some(ChainInfo { base, .. }), Some(wanted)) = (found, chain.base) else { return Ok(()) };
+    let Some(ChainInfo { base, .. }) = found else { return Ok(()) };
     let what = match base {
-        Some(base) if base.hangs_as(wanted) => return Ok(()),
+        Some(base) if chain.base.is_some_and(|wanted| base.hangs_as(wanted)) => return Ok(()),
         Some(BaseInfo { kind, hook, .. }) => {
             let hook = Hook::of(*hook).map_or_else(|| format!("number {hook}"), |hook| hook.name().to_owned());
             format!("a {kind} chain on hook {hook}")
         }
+        None if chain.base.is_none() => return Ok(()),
         None => "a regular chain".to_owned(),
     };
-    let sentence = format!(
-        "it is {what}, so the rules in it would do nothing; needed is a {} chain on hook {}: delete or rename it",
-        wanted.kind.name(),
-        wanted.hook.name(),
-    );
+    let why = match chain.base {
+        Some(wanted) => format!(
+            "so the rules in it would do nothing; needed is a {} chain on hook {}",
+            wanted.kind.name(),
+            wanted.hook.name()
+        ),
+        None => "and no rule can jump to a chain that is on a hook".to_owned(),
+    };
+    let sentence = format!("it is {what}, {why}: delete or rename it");
     Err(OpError::state("use", format!("nft chain {} {}", chain.table, chain.name), sentence))
 }
 

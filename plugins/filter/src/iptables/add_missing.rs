@@ -9,9 +9,9 @@ impl Table<'_> {
     /// Creates a chain if it is missing.
     ///
     /// # Errors
-    /// The refusal of the kernel.
+    /// The refusal of the kernel. Also if the chain that is there is of another kind, as [`Table::expect_base`].
     pub fn create_chain_once(&mut self, chain: &str) -> Result<Vec<Edit>> {
-        Ok(if self.has_chain(chain)? { Vec::new() } else { vec![Edit::CreateChain(chain.to_owned())] })
+        Ok(if self.has_usable_chain(chain)? { Vec::new() } else { vec![Edit::CreateChain(chain.to_owned())] })
     }
 
     /// Appends a rule to its chain, unless the chain contains an equivalent one: at any place, made by any program,
@@ -31,14 +31,14 @@ impl Table<'_> {
     /// As [`Table::append_once`].
     pub fn create_filled_once(&mut self, chain: &str, rules: Vec<Rule>) -> Result<(Vec<Edit>, Vec<FoundRule>)> {
         let found = self.list(chain)?;
-        let mut edits = if found.is_none() { vec![Edit::CreateChain(chain.to_owned())] } else { Vec::new() };
+        let mut edits = match &found {
+            Some(_) => self.expect_base(chain).map(|()| Vec::new())?,
+            None => vec![Edit::CreateChain(chain.to_owned())],
+        };
         let found = found.unwrap_or_default();
         for rule in rules {
             let new = NewRule { chain: chain.to_owned(), rule, note: None };
             edits.extend(self.missing_among(&found, &new).into_iter().map(Edit::Append));
-        }
-        if edits.is_empty() {
-            self.expect_base(chain)?;
         }
         Ok((edits, found))
     }

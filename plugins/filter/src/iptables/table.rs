@@ -232,7 +232,17 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Checks that an existing base chain receives packets. The legacy variant has no chains that do not.
+    /// The same, if the chain is of the kind that is needed, as [`Table::expect_base`].
+    pub(super) fn has_usable_chain(&mut self, chain: &str) -> Result<bool> {
+        let place = nft::Chain { base: self.dialect.base(chain), ..self.nft_chain(chain) };
+        match &mut self.world {
+            World::Netlink(nft) => Ok(base_chains::find(nft, &place)?.is_some()),
+            World::Program { .. } => self.has_chain(chain),
+        }
+    }
+
+    /// Checks that an existing base chain receives packets, and that rules can jump to any other. The legacy variant has no
+    /// chains of which that is not so.
     ///
     /// # Errors
     /// Another kind of chain has its name; the error says what to do.
