@@ -26,6 +26,28 @@ pub(crate) fn check(plugin: &Plugin, notes: &mut Notes<'_>) {
         }
     }
     mtu(plugin, pools, notes);
+    gateways_of_one_set(plugin, notes);
+}
+
+/// Subnets of one range set, of which the bridge would have to have each gateway in turn: it takes one of IPv4 only.
+fn gateways_of_one_set(plugin: &Plugin, notes: &mut Notes<'_>) {
+    let Some(bridge) = plugin.bridge.as_deref().filter(|_| plugin.is_gateway && !plugin.is_set("forceAddress")) else {
+        return;
+    };
+    let set_of = |pool: &Pool| pool.path.rsplit_once('[').map(|(set, _)| set.to_owned());
+    let gateway = |pool: &Pool| (pool.taken, pool.net.prefix());
+    for set in plugin.ranges.chunk_by(|one, next| set_of(one) == set_of(next)) {
+        let [first, others @ ..] = set else { continue };
+        let differs = |other: &&Pool| other.net.is_ipv4() && gateway(other) != gateway(first);
+        let Some(other) = others.iter().find(differs) else { continue };
+        let (subnet, key) = (other.subnet(), join(&plugin.base, &join(&other.path, "subnet")));
+        let text = format!(
+            "bridge {bridge} would be the gateway of {} and of {subnet}: ADD fails for addresses of {subnet}, as the bridge has the other gateway",
+            first.subnet()
+        );
+        notes.value(Level::Warning, &key, text).help =
+            "Write one larger subnet, or give the second one a network and a bridge of its own.".to_owned();
+    }
 }
 
 /// A route of one family over a gateway of the other: no plugin makes one.

@@ -123,3 +123,16 @@ fn a_next_hop_is_the_gateway_of_a_subnet_of_two_addresses() {
         {"type": "macvlan", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/31"}]], "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.0"}]}}
     "#]]);
 }
+
+/// The first range gives the bridge its gateway, and the second one needs another.
+#[test]
+fn a_set_of_ranges_with_two_gateways_for_one_bridge() {
+    check_plugins(&expect![[r#"
+        {"type": "bridge", "isGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/29"}, {"subnet": «"10.10.0.0/24"»}]]}}
+        => warning: bridge cni0 would be the gateway of 10.9.0.0/29 and of 10.10.0.0/24: ADD fails for addresses of 10.10.0.0/24, as the bridge has the other gateway [Write one larger subnet, or give the second one a network and a bridge of its own.]
+        {"type": "bridge", "isGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24", "rangeStart": "10.9.0.5", "rangeEnd": "10.9.0.9"}, {"subnet": "10.9.0.0/24", "rangeStart": "10.9.0.100", "rangeEnd": "10.9.0.199"}]]}}
+        {"type": "bridge", "isGateway": true, "forceAddress": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/29"}, {"subnet": "10.10.0.0/24"}]]}}
+        {"type": "bridge", "isGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/29"}], [{"subnet": "fd00::/64"}]]}}
+        {"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/29"}, {"subnet": "10.10.0.0/24"}]]}}
+    "#]]);
+}
