@@ -239,6 +239,27 @@ fn a_lock_that_is_held_for_long_is_found_with_its_holder() {
     assert!(found["what"].as_str().unwrap().contains(&format!("process {}", std::process::id())), "{found}");
 }
 
+/// A container gets an address of any range of a set.
+#[test]
+fn a_set_of_ranges_is_full_when_its_last_range_is() {
+    let ward = Ward::new();
+    let subnet = format!("{}.0/24", ward.tour.subnet);
+    let range = |first, last| json!({"subnet": subnet, "rangeStart": ward.tour.address(first), "rangeEnd": ward.tour.address(last)});
+    let ranges = json!([[range(2, 6), range(100, 199)]]);
+    ward.edit_network(|network| network["plugins"][0]["ipam"] = json!({"type": "host-local", "ranges": ranges}));
+    let hold = |last: std::ops::RangeInclusive<u8>| {
+        last.for_each(|last| write_old(&store().join(ward.tour.address(last)), "an operator's"));
+    };
+    hold(3..=6);
+    assert_eq!(ward.doctor(&[]), (0, Vec::new()));
+    hold(100..=199);
+    let (exit, findings) = ward.doctor(&[]);
+    let spans = [(2, 6), (100, 199)].map(|(first, last)| (ward.tour.address(first), ward.tour.address(last)));
+    let [first, second] = spans.map(|(first, last)| format!("{first} to {last}"));
+    let what = format!("105 of 105 addresses of {first} and {second} are held");
+    assert_eq!((exit, findings.len(), &findings[0]["what"]), (ERROR, 1, &json!(what)), "{findings:#?}");
+}
+
 /// Names of files and texts of plugins come from anywhere.
 #[test]
 fn nothing_that_is_shown_acts_on_a_terminal() {

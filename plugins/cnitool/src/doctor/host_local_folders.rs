@@ -30,7 +30,10 @@ pub(crate) async fn look(networks: &[Known], findings: &mut Vec<Finding>) {
         }
         for object in requests.host_locals().filter(|_| matches!(origin, Origin::File(_))) {
             match inventory::usage(object) {
-                Ok(ranges) => findings.extend(ranges.iter().filter_map(|range| full(network, range))),
+                Ok(ranges) => {
+                    let sets = ranges.chunk_by(|one, next| one.set == next.set);
+                    findings.extend(sets.filter_map(|set| full(network, set)));
+                }
                 Err(error) => findings.push(Kind::unseen(
                     Some(&network.name),
                     &format!("the ranges of network {}", network.name),
@@ -87,10 +90,14 @@ fn rm(paths: &[String]) -> String {
     format!("rm {}", paths.iter().map(|path| word(path)).collect::<Vec<_>>().join(" "))
 }
 
-fn full(network: &NetworkConf, range: &Usage) -> Option<Finding> {
-    let Usage { first, last, total, used, .. } = range;
-    if *total == 0 {
-        let what = format!("range {first} to {last} has no address that a container can get");
+/// The finding about the ranges of one set: a container gets an address of any of them.
+fn full(network: &NetworkConf, set: &[Usage]) -> Option<Finding> {
+    let sum = |of: fn(&Usage) -> u128| set.iter().map(of).fold(0, u128::saturating_add);
+    let (total, used) = (sum(|range| range.total), sum(|range| range.used));
+    let spans = set.iter().map(|Usage { first, last, .. }| format!("{first} to {last}"));
+    let spans = spans.collect::<Vec<_>>().join(" and ");
+    if total == 0 {
+        let what = format!("range {spans} has no address that a container can get");
         let mut finding = Kind::Config.finding(Level::Error, Some(&network.name), what);
         "Give the range further addresses: gateways and excluded addresses are for no container."
             .clone_into(&mut finding.remedy);
@@ -105,7 +112,7 @@ fn full(network: &NetworkConf, range: &Usage) -> Option<Finding> {
         _ if used >= total => Level::Error,
         _ => Level::Warning,
     };
-    let what = format!("{used} of {total} addresses of {first} to {last} are held");
+    let what = format!("{used} of {total} addresses of {spans} are held");
     let mut finding = Kind::RangeFull.finding(level, Some(&network.name), what);
     finding.remedy = format!("cnitool gc {0}; cnitool ipam list {0}", network.name);
     Some(finding)

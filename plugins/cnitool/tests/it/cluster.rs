@@ -66,9 +66,9 @@ fn metrics_have_the_nodes_runs_and_what_is_in_none() {
     }
     let page = tool.run(&["metrics"]).shown();
     for line in [
-        r#"cni_range_addresses_used{network="lan",range="10.1.0.2-10.1.0.5"} 1"#,
-        r#"cni_range_addresses_free{network="lan",range="10.1.0.2-10.1.0.5"} 3"#,
-        r#"cni_range_addresses_used{network="lan",range="10.1.0.9-10.1.0.9"} 1"#,
+        r#"cni_range_addresses_used{network="lan",range="10.1.0.2-10.1.0.5",set="0"} 1"#,
+        r#"cni_range_addresses_free{network="lan",range="10.1.0.2-10.1.0.5",set="0"} 3"#,
+        r#"cni_range_addresses_used{network="lan",range="10.1.0.9-10.1.0.9",set="0"} 1"#,
         r#"cni_addresses_in_no_run{network="lan"} 1"#,
         r#"cni_cluster_runs{network="lan"} 1"#,
         r#"cni_cluster_nodes{network="lan",state="heard"} 2"#,

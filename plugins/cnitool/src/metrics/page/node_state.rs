@@ -82,7 +82,7 @@ struct Ranges {
 impl Ranges {
     fn new(page: &Page) -> Result<Self, Error> {
         let of = |name, help| {
-            let gauges = GaugeVec::new(Opts::new(name, help), &["network", "range"])?;
+            let gauges = GaugeVec::new(Opts::new(name, help), &["network", "range", "set"])?;
             page.registry.register(Box::new(gauges.clone()))?;
             Ok::<_, Error>(gauges)
         };
@@ -99,7 +99,7 @@ impl Ranges {
     #[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
     fn add(&self, network: &str, range: &host_local::inventory::Usage) {
         let span = format!("{}-{}", range.first, range.last);
-        let labels = [network, &span];
+        let labels = [network, &span, &range.set.to_string()];
         // Ranges that overlap are refused by host-local's configuration, so no series is written twice.
         self.size.with_label_values(&labels).set(range.total as f64);
         self.used.with_label_values(&labels).set(range.used as f64);

@@ -123,16 +123,16 @@ fn a_page_has_state_findings_and_calls() {
         cni_log_up 1
         # HELP cni_range_addresses Addresses of a range of host-local that containers may get: without gateways.
         # TYPE cni_range_addresses gauge
-        cni_range_addresses{network="pods",range="10.1.0.1-10.1.0.254"} 253
-        cni_range_addresses{network="pods",range="fd00::1-fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00"} 18446744073709552000
+        cni_range_addresses{network="pods",range="10.1.0.1-10.1.0.254",set="0"} 253
+        cni_range_addresses{network="pods",range="fd00::1-fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00",set="0"} 18446744073709552000
         # HELP cni_range_addresses_free Addresses of a range of host-local that are free.
         # TYPE cni_range_addresses_free gauge
-        cni_range_addresses_free{network="pods",range="10.1.0.1-10.1.0.254"} 250
-        cni_range_addresses_free{network="pods",range="fd00::1-fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00"} 18446744073709552000
+        cni_range_addresses_free{network="pods",range="10.1.0.1-10.1.0.254",set="0"} 250
+        cni_range_addresses_free{network="pods",range="fd00::1-fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00",set="0"} 18446744073709552000
         # HELP cni_range_addresses_used Addresses of a range of host-local that are reserved.
         # TYPE cni_range_addresses_used gauge
-        cni_range_addresses_used{network="pods",range="10.1.0.1-10.1.0.254"} 3
-        cni_range_addresses_used{network="pods",range="fd00::1-fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00"} 3
+        cni_range_addresses_used{network="pods",range="10.1.0.1-10.1.0.254",set="0"} 3
+        cni_range_addresses_used{network="pods",range="fd00::1-fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00",set="0"} 3
         # HELP cni_scrape_duration_seconds How long it took to collect this page.
         # TYPE cni_scrape_duration_seconds gauge
         cni_scrape_duration_seconds 0.02
