@@ -8,13 +8,13 @@ use netops::{Kernel, addr, link_removal};
 use crate::alias::{self, Mark};
 use crate::detach::{self, Detaching};
 use crate::link_owner::Evidence;
-use crate::veth;
+use crate::{link_by_name, veth};
 
 /// Deletes the container's link, if it belongs to the attachment.
 ///
-/// An alias in our form names the attachment, also where the container has renamed the link. A link with another alias, or
-/// without one (the reference sets none), is deleted if it has the interface's name, is of this kind, and is the attachment's by
-/// what else shows it ([`crate::link_owner`]).
+/// An alias in our form names the attachment, also where the container has renamed the link. A link of another kind, with another
+/// alias, or without one (the reference sets none), is deleted if it has the interface's name and is the attachment's by what
+/// else shows it ([`crate::link_owner`]).
 ///
 /// The container can change name and alias, and put another link in their place. Where nothing that was found has the Ethernet
 /// address of ADD's result, one that has is looked for.
@@ -30,16 +30,16 @@ pub fn remove(detaching: &Detaching<'_>, kind: &str) -> Result<()> {
     let evidence = detaching.evidence(netns);
     let is_it = |link: &Link| if mac.is_some() { link.mac == mac } else { is_marked_own(link) };
     let mut is_found = false;
-    let named = link::find(&container, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind);
+    let named = link::find(&container, attachment.ifname.as_str())?.filter(|link| !link.loopback);
     match named {
         Some(named) if is_marked_own(&named) && is_it(&named) => {
             return link_removal::remove_in(netns, container, &named);
         }
         // Removed below, with all that have this alias.
         Some(named) if is_marked_own(&named) => {}
-        Some(named) if evidence.whose(&container, &named, None)?.or_warn(&named, netns) => {
-            is_found = is_it(&named);
-            link_removal::remove_in(netns, Kernel::in_netns(netns)?, &named)?;
+        // The network had another `type` at ADD, or nothing marks the link.
+        Some(named) if link_by_name::remove_own(detaching, netns, &container, &named)? => {
+            is_found = is_it(&named) || mac.is_none() && named.kind.name() != kind;
         }
         Some(_) | None => {}
     }

@@ -66,7 +66,9 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
             (None, false)
         }
     };
-    let mut filter = find_filter(plugin.filters(), raw.search_path()).unwrap_or_else(|error| {
+    // The network had another `type` at ADD, which may have made rules.
+    let has_other_pair = !plugin.filters() && prev.is_some_and(|prev| veth::host_end(prev, attachment).is_some());
+    let mut filter = find_filter(plugin.filters() || has_other_pair, raw.search_path()).unwrap_or_else(|error| {
         errors.push(failed(error));
         None
     });
@@ -93,6 +95,9 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
     let netns = netns.as_ref();
     let detaching = Detaching { attachment, prev, netns, reserved: &reserved, holds_none, held };
     let timer = Timer::start();
+    if has_other_pair {
+        errors.extend(veth::remove(&detaching, veth::Unmarked::PortOf(None)).err().map(failed));
+    }
     errors.extend(plugin.remove_link(&detaching).err().map(failed));
     timer.end("remove link");
     // Behind links: the container is guarded as long as it can send.

@@ -20,6 +20,7 @@
 //! | [`alias`] | the alias of an attachment's link, on the node or in the container |
 //! | [`host_veth`] | the host end of a container's veth, and its name |
 //! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
+//! | [`link_by_name`], [`away_device`] | the container's link of whatever kind, for a `type` that has changed; a device of host-device's |
 //! | [`link_owner`], [`owner_by_reservation`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
 //! | [`address_in_use`] | whether a container uses addresses that are reserved for it |
@@ -48,9 +49,11 @@ pub mod sides;
 pub mod address_in_use;
 pub mod alias;
 pub mod await_ipv6;
+pub mod away_device;
 pub mod container;
 pub mod container_only;
 pub mod host_veth;
+pub mod link_by_name;
 pub mod link_owner;
 pub mod owner_by_reservation;
 pub mod stacked;

@@ -8,14 +8,13 @@ use cni_spec::{AddResult, Attachment, CniError, Code, Interface, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac};
 use netops::sysctl::{self, Key};
-use netops::{Errno, Kernel, OpError, link_removal, veth_peer};
+use netops::{Errno, Kernel, Netns, OpError, link_removal};
 
 use crate::apply::Stage;
 use crate::detach::Detaching;
-use crate::link_owner::Evidence;
 use crate::plan::Veth;
 use crate::sides::Sides;
-use crate::{alias, failed, host_veth};
+use crate::{alias, failed, host_veth, link_by_name};
 
 /// Makes the pair. A host's name that another link has is replaced by a random one.
 pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link, CniError> {
@@ -145,9 +144,10 @@ fn find(host: &Kernel, detaching: &Detaching<'_>, unmarked: Unmarked<'_>) -> Res
     if let Some(link) = listed.map(|listed| find_listed(host, attachment, listed, unmarked)).transpose()?.flatten() {
         return Ok(Some(link));
     }
-    let evidence = netns.map(|netns| detaching.evidence(netns));
-    if let Some(link) = evidence.map(|evidence| find_in_container(host, evidence)).transpose()?.flatten() {
-        return Ok(Some(link));
+    if let Some(netns) = netns
+        && remove_in_container(detaching, netns)?
+    {
+        return Ok(None);
     }
     // ADD takes another name where another link has the owner's. It says so in its result; without that, all are looked at.
     match listed {
@@ -162,7 +162,7 @@ fn container_end(prev: &AddResult, attachment: &Attachment) -> Option<usize> {
 }
 
 /// The entry before the container's, which is where we and the reference put the host's end; if a link can have that name.
-fn host_end<'a>(prev: &'a AddResult, attachment: &Attachment) -> Option<&'a Interface> {
+pub(crate) fn host_end<'a>(prev: &'a AddResult, attachment: &Attachment) -> Option<&'a Interface> {
     let entry = prev.interfaces.get(container_end(prev, attachment)?.checked_sub(1)?)?;
     (entry.sandbox.is_empty() && link::is_name(&entry.name)).then_some(entry)
 }
@@ -190,25 +190,14 @@ fn find_listed(
     Ok((is_unmarked && same_mac && is_in_place).then_some(link))
 }
 
-/// The host's end by the container's: what the reference made has no mark. A marked end that is not the owner's
-/// belongs to another attachment, whose interface has this name: that ADD failed for it, and so does its DEL leave it.
-fn find_in_container(host: &Kernel, evidence: Evidence<'_>) -> Result<Option<Link>> {
-    let Evidence { attachment, netns, .. } = evidence;
+/// Removes the link of the interface's name in the container: a pair that the reference made has no mark, and a network that had
+/// another `type` at ADD has a link of another kind. A marked end that is not the owner's belongs to another attachment, whose
+/// interface has this name: that ADD failed for it, and so does its DEL leave it.
+fn remove_in_container(detaching: &Detaching<'_>, netns: &Netns) -> Result<bool> {
     let there = Kernel::in_netns(netns)?;
-    let Some(container) = link::find(&there, attachment.ifname.as_str())?.filter(|link| link.kind == Kind::Veth) else {
-        return Ok(None);
-    };
-    let end = veth_peer::find_host_end(host, &there, netns, &container)?;
-    if !evidence.whose(&there, &container, end.as_ref())?.or_warn(&container, netns) {
-        return Ok(None);
-    }
-    match end {
-        Some(end) => Ok(Some(end)),
-        // The other end is not on the node. The container's end is deleted in the container, by its index there.
-        None => match there.run(link_removal::request(&(&container).into())) {
-            Err(error) if !error.is_absent() => Err(error),
-            Ok(()) | Err(_) => Ok(None),
-        },
+    match link::find(&there, detaching.attachment.ifname.as_str())?.filter(|link| !link.loopback) {
+        Some(link) => link_by_name::remove_own(detaching, netns, &there, &link),
+        None => Ok(false),
     }
 }
 

@@ -8,6 +8,7 @@ mod gateways;
 mod gc;
 mod limits;
 mod other_attachments;
+mod other_type;
 mod packets;
 mod renamed;
 mod status;

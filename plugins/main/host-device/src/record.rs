@@ -7,9 +7,10 @@
 use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cni_spec::Attachment;
+use interface::away_device::{RECORDS as FOLDER, record_path as path};
 use ipnetwork::IpNetwork;
 use netops::addr::{Address, Kept};
 use netops::boot::{self, Boot};
@@ -20,10 +21,6 @@ use netops::link::{Before, Link, Mac};
 use netops::{Netns, OpError, file};
 use serde::Deserialize;
 use serde_json::json;
-use sha2::{Digest, Sha512};
-
-/// The folder of records. It ends with the boot, as devices' places do.
-pub const FOLDER: &str = "/run/cni/host-device";
 
 /// The longest record that is read, in bytes: a device has hundreds of addresses at most.
 const BYTES_MAX: u64 = 1 << 20;
@@ -360,13 +357,6 @@ fn read_at(path: &Path) -> Result<Option<AwayDevice>> {
             Ok(None)
         }
     }
-}
-
-/// Names can be longer than a file's: a hash of all three.
-fn path(of: [&str; 3]) -> PathBuf {
-    let hash = Sha512::digest(of.join("\0"));
-    let name: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    Path::new(FOLDER).join(name)
 }
 
 fn make_folder() -> std::io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use interface::{Detaching, alias};
+use interface::{Detaching, alias, link_by_name};
 use netops::error::Result;
 use netops::link::{self, Before, Kind, Link, LinkName, Place, Settings, transfer, transfer_by_way};
 use netops::{Kernel, Netns, OpError, link_removal, veth_peer};
@@ -120,6 +120,10 @@ pub fn bring_unrecorded(detaching: &Detaching<'_>, removal: &Removal) -> Result<
     let Detaching { attachment, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let container = Kernel::in_netns(netns)?;
     let Some(link) = link::find(&container, attachment.ifname.as_str())? else { return Ok(()) };
+    // The network had another `type` at ADD.
+    if link_by_name::remove_marked(detaching, netns, &container, &link)? {
+        return Ok(());
+    }
     let alias = link.alias.clone().unwrap_or_default();
     let is_selected = match removal.0.selector() {
         Selector::Name(name) => name.as_str() == alias,

@@ -1,0 +1,65 @@
+//! The link of the interface's name in the container, of whatever kind: where the `type` of a network has changed since ADD, DEL
+//! is another plugin's.
+
+use cni_filter::RemovalHints;
+use netops::error::Result;
+use netops::link::Link;
+use netops::{Kernel, Netns, link_removal, veth_peer};
+
+use crate::detach::{self, Detaching};
+use crate::{alias, away_device, host_veth};
+
+/// Removes the link, if it is the attachment's ([`crate::link_owner`]); one that is not is named in a warning. Returns whether it
+/// was removed.
+///
+/// # Errors
+/// The link is still there, or could not be read. A device that host-device has moved is not deleted.
+pub(crate) fn remove_own(detaching: &Detaching<'_>, netns: &Netns, inside: &Kernel, link: &Link) -> Result<bool> {
+    let end = veth_peer::find_host_end(&Kernel::host()?, inside, netns, link)?;
+    if !detaching.evidence(netns).whose(inside, link, end.as_ref())?.or_warn(link, netns) {
+        return Ok(false);
+    }
+    away_device::refuse(detaching.attachment, netns, link, is_marked(detaching, link, end.as_ref()))?;
+    remove(detaching, netns, link, end.as_ref())?;
+    Ok(true)
+}
+
+/// Removes the link, if its mark names the attachment. Returns whether it was removed.
+///
+/// # Errors
+/// As the removal of an own link of the plugin's kind.
+pub fn remove_marked(detaching: &Detaching<'_>, netns: &Netns, inside: &Kernel, link: &Link) -> Result<bool> {
+    let end = veth_peer::find_host_end(&Kernel::host()?, inside, netns, link)?;
+    if !is_marked(detaching, link, end.as_ref()) {
+        return Ok(false);
+    }
+    away_device::refuse(detaching.attachment, netns, link, true)?;
+    remove(detaching, netns, link, end.as_ref())?;
+    Ok(true)
+}
+
+/// Whether the mark of the attachment is on the host's end of a veth, or on another link.
+fn is_marked(Detaching { attachment, .. }: &Detaching<'_>, link: &Link, end: Option<&Link>) -> bool {
+    match end {
+        Some(end) => host_veth::is_of(attachment, end),
+        None => link.alias.as_deref() == Some(&*alias::of(attachment)),
+    }
+}
+
+fn remove(detaching: &Detaching<'_>, netns: &Netns, link: &Link, end: Option<&Link>) -> Result<()> {
+    let Some(end) = end else { return link_removal::remove_in(netns, Kernel::in_netns(netns)?, link) };
+    if detaching.held.is_some() {
+        return link_removal::remove_by(Kernel::host()?, end, detaching.held);
+    }
+    // The plugin has no rules, but that which made the pair has: before the link, by which a repeated DEL finds them, and the spoof
+    // guard behind it.
+    remove_rules(detaching)?;
+    link_removal::remove_by(Kernel::host()?, end, None)?;
+    remove_rules(detaching)
+}
+
+fn remove_rules(Detaching { attachment, prev, .. }: &Detaching<'_>) -> Result<()> {
+    let addresses = prev.map(|prev| detach::addresses_of(prev, attachment)).unwrap_or_default();
+    let known = RemovalHints { addresses: &addresses, ..RemovalHints::default() };
+    cni_filter::remove_all((*attachment).into(), known).into_iter().next().map_or(Ok(()), Err)
+}
