@@ -146,7 +146,11 @@ impl<'a> Stage<'a> {
     /// The links that this ADD has made so far.
     pub(crate) fn made(&self) -> MadeLinks {
         let container = self.container.as_ref().or(self.new_peer.as_ref());
-        MadeLinks { has_host_end: self.host_link.is_some(), container: container.map(|link| link.index) }
+        MadeLinks {
+            has_host_end: self.host_link.is_some(),
+            container: container.map(|link| link.index),
+            may_have_rules: self.filter.is_some(),
+        }
     }
 
     /// Refuses a link that a process of the container has renamed while the address plugin ran.

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use cni_filter::{Filter, RemovalHints};
 use cni_spec::gc::Sweep;
-use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, NetworkName};
+use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, NetConf, NetworkName};
 use netops::error::Result as OpResult;
 use netops::link::{self, Link};
 use netops::link_removal::{self, Left};
-use netops::{Kernel, Netns, OpError, addr, veth_peer};
+use netops::{Errno, Kernel, Netns, OpError, addr, veth_peer};
 use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
 
 use crate::alias::Mark;
@@ -72,17 +72,19 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
         errors.push(failed(error));
         None
     });
+    // What was refused for lack of rights.
+    let mut unread = Vec::new();
     // Before links and addresses: an address must not be given out again while it is still masqueraded for the old owner.
     let timer = Timer::start();
     if let Some(filter) = &mut filter {
         let held = || if is_gone { Some(Vec::new()) } else { held_by_others(attachment, netns.as_ref()?) };
-        errors.extend(
-            remove_rules(filter, attachment, prev, &held, &reserved, raw.search_path()).into_iter().map(failed),
-        );
+        let refused = remove_rules(filter, attachment, prev, &held, &reserved, raw.search_path());
+        sort_out(refused, &mut unread, &mut errors);
         timer.end("remove masquerade");
     }
     // The release of a DHCP lease goes out by the link. The daemon's error is no reason to keep the link.
-    let releases_first = errors.is_empty() && raw.ipam(net).is_some_and(|ipam| ipam.releases_by_link());
+    let releases_first =
+        errors.is_empty() && unread.is_empty() && raw.ipam(net).is_some_and(|ipam| ipam.releases_by_link());
     if releases_first {
         errors.extend(raw.release(net).await.err());
     }
@@ -103,9 +105,13 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
     // Behind links: the container is guarded as long as it can send.
     if let Some(filter) = &mut filter {
         let timer = Timer::start();
-        errors.extend(filter.remove_spoof_guard(attachment.into()).err().map(failed));
+        sort_out(filter.remove_spoof_guard(attachment.into()).err(), &mut unread, &mut errors);
         timer.end("remove spoof guard");
     }
+    if !unread.is_empty() && errors.is_empty() && prev.is_none() && has_no_address(raw, net).await {
+        unread.clear();
+    }
+    errors.extend(unread);
     match errors.pop() {
         None if releases_first => {}
         None => errors.extend(raw.release(net).await.err()),
@@ -115,6 +121,22 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
         }
     }
     CniError::join(errors).map_or(Ok(()), Err)
+}
+
+/// Tells errors of a plugin that may not read the packet filter from others.
+fn sort_out(refused: impl IntoIterator<Item = OpError>, unread: &mut Vec<CniError>, errors: &mut Vec<CniError>) {
+    for error in refused {
+        let is_unread = error.os_errno() == Some(Errno::EPERM);
+        if is_unread { &mut *unread } else { &mut *errors }.push(failed(error));
+    }
+}
+
+/// Whether the attachment has no address that rules could be for: as after an ADD that was refused for lack of rights.
+async fn has_no_address(raw: &skel::Call, net: &NetConf) -> bool {
+    match raw.ipam(net) {
+        Some(ipam) => lease::holds_none(&ipam).await,
+        None => true,
+    }
 }
 
 fn find_filter(filters: bool, search_path: &str) -> OpResult<Option<Filter>> {

@@ -10,7 +10,7 @@ use cni_filter::RemovalHints;
 use cni_spec::{Attachment, CniError, Code};
 use netops::link::{self, Link};
 use netops::txn::{DeleteLink, Failed, Undoer, Why};
-use netops::{Kernel, OpError, link_removal};
+use netops::{Errno, Kernel, OpError, link_removal};
 use skel::Delegate;
 
 use crate::plugin::LinkKind;
@@ -128,10 +128,10 @@ impl Undoer for AddUndoer<'_> {
             Undo::Request | Undo::Lease => self.release().await.map_err(Left::from),
             Undo::Filter => {
                 let known = RemovalHints { search_path: self.search_path, ..RemovalHints::default() };
-                match cni_filter::remove_all(self.attachment.into(), known) {
-                    errors if errors.is_empty() => Ok(()),
-                    errors => Err(Left::Refused(errors)),
-                }
+                let mut errors = cni_filter::remove_all(self.attachment.into(), known);
+                // Without the right to read rules there was none to make them either.
+                errors.retain(|error| self.made.get().may_have_rules || error.os_errno() != Some(Errno::EPERM));
+                if errors.is_empty() { Ok(()) } else { Err(Left::Refused(errors)) }
             }
             Undo::HostLink(link) => link.run(&self.sides.host).map_err(Left::from),
             Undo::ContainerLink(link) => {
@@ -149,13 +149,15 @@ impl Undoer for AddUndoer<'_> {
 /// Why a rollback leaves what has only the attachment's name.
 const OTHERS: &str = "for a link of this attachment that another ADD made";
 
-/// The links that an ADD has made.
+/// The links that an ADD has made, and whether it may have made rules.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MadeLinks {
     /// The host's end of a veth.
     pub(crate) has_host_end: bool,
     /// The index of the container's link.
     pub(crate) container: Option<u32>,
+    /// The packet filter was asked for rules.
+    pub(crate) may_have_rules: bool,
 }
 
 impl AddUndoer<'_> {

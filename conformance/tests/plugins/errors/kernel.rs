@@ -140,6 +140,31 @@ fn root_without_privileges() {
     }
 }
 
+/// A runtime that lacks the right repeats ADD and DEL: no address is held by what made nothing, and where an address is held, its
+/// rules may be there.
+#[test]
+fn without_privileges_refused_adds_hold_no_address() {
+    for plugin in ["bridge", "ptp"] {
+        let script = format!("exec /usr/bin/setpriv --bounding-set=-net_admin \"$CNI_PATH/{plugin}\"");
+        let Some(Trouble { node, pod }) = unprivileged(&script) else { return };
+        let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/29", "rangeEnd": "10.7.0.2"}]]});
+        let config = bridge(json!({"type": plugin, "ipMasq": true, "ipam": ipam}));
+        let call = |verb| testns::Call::new(verb, &config, &pod);
+        for _ in 0..3 {
+            let error = call(Verb::Add).plugin("unprivileged").run(&node).fails_with(102);
+            assert!(
+                error.details.contains("addresses released") && !error.details.contains("Left behind"),
+                "{error:?}"
+            );
+            call(Verb::Del).plugin("unprivileged").run(&node).ok();
+        }
+        let result = call(Verb::Add).run(&node).ok();
+        call(Verb::Del).plugin("unprivileged").run(&node).fails_with(102);
+        call(Verb::Check).prev_result(&result).run(&node).ok();
+        call(Verb::Del).prev_result(&result).run(&node).ok();
+    }
+}
+
 /// A node whose plugin `unprivileged` is bridge under a program that takes privileges away.
 fn unprivileged(script: &str) -> Option<Trouble> {
     let program = script.split(' ').nth(1).expect("a program");
