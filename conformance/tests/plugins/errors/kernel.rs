@@ -190,3 +190,22 @@ fn a_kernel_without_vlan_filtering() {
             RTM_NEWLINK kind=bridge name=br0 vlan_filtering=1: EOPNOTSUPP (95). The kernel was built without CONFIG_BRIDGE_VLAN_FILTERING, which keys vlan and vlanTrunk need. Undone: addresses released.
         "#]]);
 }
+
+/// An ADD that could not make its VRF says of none that it was deleted.
+#[test]
+fn a_kernel_without_vrf() {
+    if Feature::Vrf.is_here() {
+        skip("this kernel has VRFs");
+        return;
+    }
+    let trouble = Trouble::new();
+    let result = trouble.node.call(Verb::Add, bridge(json!({})), &trouble.pod).ok();
+    let vrf = json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "red"});
+    trouble.calling(
+        &trouble.add(&vrf).prev_result(&result),
+        &expect![[r#"
+            101 cannot create vrf red on /run/netns/pod1: operation not supported (Unknown device type)
+            RTM_NEWLINK kind=vrf name=red: EOPNOTSUPP (95), kernel: Unknown device type. Load module vrf (CONFIG_NET_VRF), or use a kernel that has it.
+        "#]],
+    );
+}

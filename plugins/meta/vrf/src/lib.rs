@@ -150,9 +150,12 @@ fn ensure_vrf(sides: &Sides, txn: &Txn, conf: &Conf) -> Result<Link, CniError> {
             link::set_and_get(inside, &(&link).into(), &up).map_err(failed)
         }
         Chosen::New(table) => {
-            txn.push(Box::new(DeleteVrf(name.clone())));
             let new = NewLink { up: true, ..NewLink::new(name, Kind::Vrf(Vrf { table })) };
-            link::create(inside, &new, None).map_err(failed)
+            let made = link::create(inside, &new, None);
+            if made.is_ok() || !matches!(link::find(inside, name.as_str()), Ok(None)) {
+                txn.push(Box::new(DeleteVrf(name.clone())));
+            }
+            made.map_err(failed)
         }
     }
 }
