@@ -116,7 +116,7 @@ fn is_abbreviation(key: &str, name: &str) -> bool {
     key.len() * 2 > name.len() && key.get(..3) == name.get(..3) && key.chars().all(|c| letters.any(|of| of == c))
 }
 
-/// What to do with a key that another object of the plugin has, or another plugin of its kind. An interface plugin's objects are
+/// The remedy for a key that another object of the plugin has, or another plugin of its kind. An interface plugin's objects are
 /// also those of the reference's address plugins.
 fn place_elsewhere(key: &str, plugin: &KnownPlugin, known: &[KnownPlugin]) -> Option<String> {
     let has_ipam = |one: &KnownPlugin| plugin.role == Role::Interface && ["host-local", "static"].contains(&one.name);
