@@ -6,6 +6,7 @@ use crate::settings::Settings;
 use libcni::cni_spec::Code;
 
 pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    settings.refuse_part_of_id("check")?;
     let (network, mut attachment, cached) = settings.target(target)?;
     let given = attachment.clone();
     if let Some(cached) = &cached {

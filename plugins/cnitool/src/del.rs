@@ -9,6 +9,7 @@ use std::path::Path;
 /// DEL with the file's configuration, or, if that is gone, with the one that ADD left in the cache; of a network that has only
 /// left traces on the node, with the plugins that remove these.
 pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    settings.refuse_part_of_id("delete")?;
     let mut attachment = settings.attachment(target)?;
     let (network, cached) = match settings.network(&target.network) {
         Ok(network) => {

@@ -113,6 +113,14 @@ impl Names {
         self.ids.iter().filter(|id| id.as_str().starts_with(word)).collect()
     }
 
+    /// Whether people may call a container so: by its pod's name, or by enough digits of an ID that is shown in part.
+    #[must_use]
+    pub fn is_shown_as(&self, id: &ContainerId, word: &str) -> bool {
+        let is_part = word.len() >= DIGITS_MIN && id.as_str().starts_with(word) && self.short(id) != id.as_str();
+        is_part
+            || self.pods.get(id).is_some_and(|pod| word == pod.name || word == pod.full_name() || word == self.name(id))
+    }
+
     fn short<'a>(&self, id: &'a ContainerId) -> &'a str {
         let text = id.as_str();
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -26,6 +26,22 @@ impl Settings {
         Ok(attachment)
     }
 
+    /// Refuses a pod's name, or the beginning of an ID as it is shown, where a cached attachment has the whole ID: a call for it would
+    /// find nothing to do.
+    pub(crate) fn refuse_part_of_id(&self, verb: &str) -> anyhow::Result<()> {
+        let Some(word) = self.container_id.as_deref() else { return Ok(()) };
+        let names = self.names();
+        let found = names.find(word);
+        let is_shown = |id: &&&ContainerId| names.is_shown_as(id, word) && id.as_str() != word;
+        match found.iter().find(is_shown) {
+            Some(meant) if found.iter().all(|id| id.as_str() != word) => {
+                let msg = format!("cannot {verb} container {word}: --container-id takes a whole ID");
+                Err(refused(Code::INVALID_ENVIRONMENT, msg, format!("Did you mean {meant}?")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// The path of a namespace: of a file here, as with the reference; else, of a word without a `/`, that of `ip netns`, if that
     /// has it or an attachment in the cache had it.
     fn namespace(&self, word: &str) -> anyhow::Result<String> {

@@ -212,3 +212,22 @@ fn a_limit_of_file_sizes_is_an_error() {
     .assert_eq(&tool.ended(command.args(["add", "net", NETNS])).shown());
     assert_eq!(tool.files("cache/results"), [""; 0]);
 }
+
+/// What verbs show of a pod is no ID: a DEL of it would do nothing, and succeed.
+#[test]
+fn the_name_of_a_pod_and_a_part_of_an_id_are_refused_for_the_id() {
+    let tool = Tool::new();
+    let id = "0123456789ab".repeat(6)[..64].to_owned();
+    let args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0";
+    tool.run(&["add", "net", NETNS, "--container-id", &id, "--args", args]).ok();
+    for word in ["shop/web-0", "web-0", &id[..12]] {
+        for verb in ["check", "del"] {
+            let refused = tool.run(&[verb, "net", NETNS, "--container-id", word]).shown();
+            assert!(refused.contains(&format!("Did you mean {id}?")), "{verb} {word}: {refused}");
+        }
+    }
+    // Another container may have such an ID.
+    tool.run(&["del", "net", NETNS, "--container-id", "0123"]).ok();
+    tool.run(&["del", "net", NETNS, "--container-id", &id]).ok();
+    tool.run(&["del", "net", NETNS, "--container-id", &id[..12]]).ok();
+}
