@@ -179,7 +179,7 @@ pub(crate) enum Verb {
     Show(Show),
     /// Explain who has an address or port, and what becomes of packets
     Explain {
-        /// An address, a pod (NAMESPACE/NAME, or its name), a container's ID or how it begins, CONTAINER/IFNAME, a network namespace,
+        /// A network, an address, a pod (NAMESPACE/NAME, or its name), a container's ID or how it begins, CONTAINER/IFNAME, a network namespace,
         /// a link of the host, or a port of the node (8080, 8080/tcp)
         #[arg(value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(completions::named))]
         name: String,

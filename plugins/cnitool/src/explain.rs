@@ -10,7 +10,7 @@ use crate::dropped_packets::{Findings, Sight};
 use crate::error_remedies::{is_told_to_be_root, refused};
 use crate::node_networks::host_objects::Host;
 use crate::node_networks::{Attachment, Maker, Network, Node, Origin, Protocol, View, leads_to, look_by, word};
-use crate::output::Output;
+use crate::output::{Output, count};
 use crate::settings::Settings;
 use crate::tree_text::print;
 use crate::tree_text::{Branch, Tone};
@@ -45,7 +45,7 @@ pub struct Explanation {
     pub unseen: Vec<String>,
 }
 
-/// Explains an address, a container (its pod's name, its ID, or how that begins), a link of the node, or a port of the node.
+/// Explains a network, an address, a container (its pod's name, its ID, or how that begins), a link of the node, or a port of the node.
 /// Everything that the word can mean is an answer; none: nothing on the node has that name. The view is that which
 /// [`crate::node_networks::look`] gives.
 #[must_use]
@@ -74,7 +74,9 @@ pub(crate) fn run(settings: &Settings, name: &str, output: Output) -> anyhow::Re
         tracing::warn!("could not be looked at: {what}");
     }
     if answers.is_empty() {
-        let msg = format!("nothing on this node is called {name}: no address, pod, container, link or forwarded port");
+        let msg = format!(
+            "nothing on this node is called {name}: no network, address, pod, container, link or forwarded port"
+        );
         let help = format!("{}cnitool show lists what there is.", similar(settings, name));
         return Err(refused(Code::INVALID_ENVIRONMENT, msg, help));
     }
@@ -151,6 +153,12 @@ impl Path<'_> {
             }
         }
         for network in &self.view.networks {
+            if network.name == name && answers.is_empty() {
+                let (plugins, count) = (network.plugins.join(", "), count(network.attachments.len(), "attachment"));
+                let from = network.origin_text();
+                let what = format!("{name} is a network of {plugins}, with {count} ({from}): see cnitool show {name}");
+                answers.push(Explanation::only(what));
+            }
             if let Some(link) = network.links.iter().find(|link| link.name == name) {
                 let kind = if link.kind.is_empty() { "link" } else { &link.kind };
                 let own = network.attachments.iter().flat_map(|it| &it.links);
@@ -216,7 +224,7 @@ impl Path<'_> {
     fn of_attachment(&self, what: String, network: &Network, attachment: &Attachment) -> Explanation {
         let what = format!("{what} {} in network {}", attachment.full_name(), network.name);
         let conf = match (&network.origin, &attachment.conf) {
-            (Origin::File(path), Some(_)) => format!("{}, as it was at ADD (in the cache)", path.display()),
+            (Origin::File(path), Some(_)) => format!("of ADD, in the cache; the network's file is {}", path.display()),
             (Origin::File(path), None) => path.display().to_string(),
             (_, Some(_)) => match self.view.broken.as_slice() {
                 [] => "in the cache; its file is gone".to_owned(),

@@ -49,8 +49,8 @@ fn every_name_of_an_attachment_explains_it() {
         web is web/eth0 in network office
         ├─ lives, since TIME
         ├─ made by this suite
-        ├─ configuration /etc/cni/net.d/10-office.conflist, as it was at ADD (in the
-        │    cache)
+        ├─ configuration of ADD, in the cache; the network's file is
+        │    /etc/cni/net.d/10-office.conflist
         ├─ packets to it
         │  ├─ port 8080/tcp of the node is forwarded to 10.7.0.2:80
         │  ├─ the node's route to 10.7.0.2 leads to cni0
@@ -170,6 +170,15 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
     fs::remove_dir_all("/var/lib/cni/networks/office").unwrap();
     let drops = tour.drops();
     assert!(drops[0].contains("no container was found that uses it"), "{drops:?}");
+}
+
+#[test]
+fn the_name_of_a_network_leads_to_the_verb_that_shows_it() {
+    let (tour, _web) = with_web();
+    let [answer] = <[Value; 1]>::try_from(tour.explain("office")).unwrap();
+    let what = answer["what"].as_str().unwrap();
+    assert!(what.starts_with("office is a network of bridge, ") && what.ends_with("see cnitool show office"), "{what}");
+    tour.cnitool(&["show", "office"]);
 }
 
 /// The node forwards nothing of theirs, so its routes and settings are no reasons.
