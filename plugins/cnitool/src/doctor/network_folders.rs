@@ -148,9 +148,19 @@ fn others(own: &Path, asked: &[Folder]) -> Vec<Folder> {
 fn settings() -> Vec<Folder> {
     let read = |(runtime, file, key): &(&'static str, &str, &str)| {
         let text = String::from_utf8(libcni::plain_file::read(Path::new(file)).ok()?).ok()?;
+        if has_no_cri(&text) {
+            return None;
+        }
         Some(Folder { runtime, path: value(&text, key)?.into() })
     };
     SETTINGS.iter().filter_map(read).collect()
+}
+
+/// Whether containerd's settings disable the plugin that reads networks, as those of docker's packages do. A list of several lines is
+/// not read.
+fn has_no_cri(text: &str) -> bool {
+    let lists = text.lines().filter_map(|line| line.trim_start().strip_prefix("disabled_plugins"));
+    lists.flat_map(|list| list.split(['"', '\''])).any(|name| matches!(name, "cri" | "io.containerd.grpc.v1.cri"))
 }
 
 /// The string that a line of TOML gives a key, in any table.
@@ -176,6 +186,15 @@ mod tests {
             Some("/z")
         );
         assert_eq!(value("conf_dir = [\"/x\"]", "conf_dir"), None);
+    }
+
+    #[test]
+    fn containerd_without_cri_reads_no_network() {
+        assert!(has_no_cri("disabled_plugins = [\"cri\"]\nversion = 2\n"));
+        assert!(has_no_cri("disabled_plugins = ['x', 'io.containerd.grpc.v1.cri']"));
+        for other in ["disabled_plugins = []", "#disabled_plugins = [\"cri\"]", "disabled_plugins = [\"cri-x\"]", ""] {
+            assert!(!has_no_cri(other), "{other}");
+        }
     }
 
     #[test]
