@@ -3,7 +3,7 @@
 
 mod lock;
 
-pub use lock::{byte_range, find_holder, holder_in};
+pub use lock::{byte_range, find_holder, find_stopped_holder, holder_in};
 
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::Mode;

@@ -12,21 +12,46 @@ const LOOKS: usize = 10;
 /// found. Takes no lock.
 #[must_use]
 pub fn find_holder(file: &Metadata) -> Option<String> {
-    let (device, inode) = (file.dev(), file.ino());
-    let id = format!("{:02x}:{:02x}:{inode}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let id = id(file);
     let look = || holder_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id);
     let pid = (0..LOOKS).find_map(|_| look())?;
+    Some(describe(pid))
+}
+
+/// The process that was stopped by a signal or a debugger (states T and t of proc(5)) and holds a `flock(2)` lock on a file, as
+/// [`find_holder`] names it.
+#[must_use]
+pub fn find_stopped_holder(file: &Metadata) -> Option<String> {
+    let id = id(file);
+    let is_stopped = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
+    };
+    let look = || holders_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id).find(is_stopped);
+    (0..LOOKS).find_map(|_| look()).map(describe)
+}
+
+fn id(file: &Metadata) -> String {
+    let (device, inode) = (file.dev(), file.ino());
+    format!("{:02x}:{:02x}:{inode}", nix::sys::stat::major(device), nix::sys::stat::minor(device))
+}
+
+fn describe(pid: i32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(match name.trim() {
+    match name.trim() {
         "" => format!("process {pid}"),
         name => format!("process {pid} ({name})"),
-    })
+    }
 }
 
 /// The pid in a line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks waiting processes.
 #[must_use]
 pub fn holder_in(locks: &str, id: &str) -> Option<i32> {
-    locks.lines().find_map(|line| {
+    holders_in(locks, id).next()
+}
+
+fn holders_in<'a>(locks: &'a str, id: &'a str) -> impl Iterator<Item = i32> + 'a {
+    locks.lines().filter_map(move |line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             [_, "FLOCK", _, _, pid, file, ..] if *file == id => pid.parse().ok().filter(|pid| *pid > 0),

@@ -169,7 +169,7 @@ async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
     let mut findings = Vec::new();
     let networks = network_files::look(node, &mut findings).await;
     let known = leftovers::look(node, &networks, &mut findings);
-    host_local_folders::look(&known, &mut findings).await;
+    host_local_folders::look(&known, node.runtime.cache(), &mut findings).await;
     let Node { runtime, conf_dir, inventory, .. } = node;
     let survey = Survey::look(crate::node_networks::Node { runtime, conf_dir, inventory });
     // Where containers live their ADD has found what it needs.

@@ -136,6 +136,12 @@ pub fn find_holder(path: &Path) -> Option<String> {
     processes::find_holder(&path.metadata().ok()?)
 }
 
+/// The process that holds the lock as [`find_holder`] finds it, if it was stopped by a signal or a debugger.
+#[must_use]
+pub fn find_stopped_holder(path: &Path) -> Option<String> {
+    processes::find_stopped_holder(&path.metadata().ok()?)
+}
+
 /// Reads a file while no process has it open for writing; `None`: a process has it open. One that opens it for writing
 /// during the read waits until the read is done.
 ///

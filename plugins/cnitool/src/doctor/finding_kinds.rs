@@ -216,7 +216,7 @@ impl Kind {
             }
             Self::Unfinished => "They take space only.",
             Self::RangeFull => "ADD fails when no address is left.",
-            Self::LockHeld => "ADD and DEL of this network wait, and fail after a minute.",
+            Self::LockHeld => "Calls that need the lock wait, and fail at their time limit.",
             Self::ForwardingOff => "Containers reach no other network, and none reaches them.",
             Self::TwoRulesets => {
                 "The kernel evaluates both, so a packet that one accepts the other may drop; iptables shows only one."

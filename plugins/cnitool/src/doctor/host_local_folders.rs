@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cni_spec::SpecVersion;
 use host_local::inventory::{self, Flaw, Usage};
-use libcni::NetworkConf;
+use libcni::{Cache, NetworkConf};
 use netops::lock;
 use on_node::networks::{Known, Origin};
 
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const NEARLY_FULL_PERCENT: u128 = 90;
 
 /// Looks at the folders of all networks, and at the ranges of those that have a file: only these give addresses.
-pub(crate) async fn look(networks: &[Known], findings: &mut Vec<Finding>) {
+pub(crate) async fn look(networks: &[Known], cache: &Cache, findings: &mut Vec<Finding>) {
     let mut locks: BTreeSet<PathBuf> = BTreeSet::from(["/run/xtables.lock".into()]);
     for Known { conf: network, requests, origin, .. } in networks {
         for folder in requests.stores() {
@@ -43,6 +43,19 @@ pub(crate) async fn look(networks: &[Known], findings: &mut Vec<Finding>) {
         }
     }
     held(&locks, findings).await;
+    let of_library = networks.iter().map(|known| cache.folder().with_file_name("locks").join(&*known.conf.name));
+    stopped(of_library, findings);
+}
+
+/// Locks of the library's operations on a network, which may take long: a stopped process ends none.
+fn stopped(locks: impl Iterator<Item = PathBuf>, findings: &mut Vec<Finding>) {
+    for path in locks {
+        let Some(holder) = lock::find_stopped_holder(&path) else { continue };
+        let what = format!("lock {} is held by {holder}, which is stopped", path.display());
+        let mut finding = Kind::LockHeld.finding(Level::Warning, None, what);
+        "Continue that process (kill -CONT), or end it; its end releases the lock.".clone_into(&mut finding.remedy);
+        findings.push(finding);
+    }
 }
 
 fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {
