@@ -11,7 +11,7 @@ use netops::{Family, Kernel, neighbour};
 use super::default_route::is_global;
 use super::host_routes::{outside, words};
 use super::routes_that_refuse::{self, Refusal};
-use super::way_to_container::{Carrier, sets};
+use super::way_to_container::{Carrier, is_by_design, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::node_networks::Attachment;
 use crate::shell_words::word;
@@ -46,6 +46,8 @@ impl Sight<'_> {
             let on = if is_own { link.name.as_str() } else { "another interface" };
             findings.from.push(format!("in the container, {family} leads out {by} on {on}"));
             if !carrier.is_routed() {
+                let by = found.gateway.filter(|_| is_own);
+                findings.reasons.extend(by.and_then(|by| self.gateway_on_master(attachment, carrier, by)));
                 continue;
             }
             if is_own {
@@ -163,6 +165,23 @@ impl Sight<'_> {
 }
 
 impl Sight<'_> {
+    /// The route out leads by an address of the very link that the container's is stacked on: no frame passes between the two.
+    /// With mode vepa a switch can send frames back, and an ipvlan of layer 3 sends none.
+    fn gateway_on_master(&self, attachment: &Attachment, carrier: &Carrier, by: IpAddr) -> Option<Reason> {
+        let Carrier::Stacked { kind, master: Some(master) } = carrier else { return None };
+        let modes = attachment.conf.iter().flat_map(|conf| &conf.plugins).filter_map(|plugin| plugin.find("mode"));
+        let is_other = modes.map(|mode| mode.trim_matches('"')).any(|mode| ["vepa", "l3", "l3s"].contains(&mode));
+        if !is_by_design(kind) || is_other || self.host.owner(by)?.name != *master {
+            return None;
+        }
+        let family = Family::from(by);
+        let why = format!(
+            "the container's {family} route out leads by {by}, the node's address on {master}, which a {kind} on {master} does not reach"
+        );
+        let remedy = [format!("Set key gateway to a router of the network of {master}, and start the container anew.")];
+        Some(Reason::new(Cause::WayOut, Level::Error, why).mended_by(remedy))
+    }
+
     /// Whether a link in the container is one that an attachment made, or may have.
     fn is_attached(&self, attachment: &Attachment, link: &Link) -> bool {
         let mut all = self.view.networks.iter().flat_map(|network| &network.attachments);
