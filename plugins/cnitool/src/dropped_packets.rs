@@ -16,6 +16,7 @@ mod mtu;
 mod neighbours;
 mod packet_filters;
 mod routes_that_refuse;
+mod uplink;
 pub(crate) mod way_to_container;
 
 use std::cell::RefCell;
@@ -37,6 +38,7 @@ use netops::sysctl;
 use crate::doctor::removal;
 use crate::node_networks::host_objects::Host;
 use crate::node_networks::{Attachment, Network, Node, View, look_by};
+pub(crate) use default_route::is_global;
 use forwarded_ports::Ports;
 use ipnetwork::IpNetwork;
 use way_to_container::Carrier;

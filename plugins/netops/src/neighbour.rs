@@ -24,6 +24,21 @@ pub struct Neighbour {
 /// # Errors
 /// `EOPNOTSUPP`: a kernel before 5.0 looks up none.
 pub fn find(net: &Kernel, link: &Link, address: IpAddr) -> Result<Option<Neighbour>> {
+    Ok(look_up(net, link, address)?.iter().find_map(read))
+}
+
+/// Whether the kernel has asked for the Ethernet address of an address on a link, and no station has answered (`NUD_INCOMPLETE`,
+/// `NUD_FAILED`).
+///
+/// # Errors
+/// As [`find`].
+pub fn is_unresolved(net: &Kernel, link: &Link, address: IpAddr) -> Result<bool> {
+    let is_it =
+        |found: &NeighbourMessage| matches!(found.header.state, NeighbourState::Incomplete | NeighbourState::Failed);
+    Ok(look_up(net, link, address)?.iter().any(is_it))
+}
+
+fn look_up(net: &Kernel, link: &Link, address: IpAddr) -> Result<Vec<NeighbourMessage>> {
     let mut message = NeighbourMessage::default();
     message.header.family = family(address);
     message.header.ifindex = link.index;
@@ -36,13 +51,14 @@ pub fn find(net: &Kernel, link: &Link, address: IpAddr) -> Result<Option<Neighbo
     let request = Request::new("look up", object, RouteNetlinkMessage::GetNeighbour(message))
         .wire_name(format!("RTM_GETNEIGH {address} dev={}", link.name));
     let answers = match net.call(request) {
-        Err(error) if error.is_absent() => return Ok(None),
+        Err(error) if error.is_absent() => return Ok(Vec::new()),
         answers => answers?,
     };
-    Ok(answers.iter().find_map(|answer| match answer {
-        RouteNetlinkMessage::NewNeighbour(message) => read(message),
+    let entry = |answer| match answer {
+        RouteNetlinkMessage::NewNeighbour(message) => Some(message),
         _ => None,
-    }))
+    };
+    Ok(answers.into_iter().filter_map(entry).collect())
 }
 
 fn read(message: &NeighbourMessage) -> Option<Neighbour> {

@@ -255,6 +255,7 @@ impl Sight<'_> {
                 let Some(link) = self.host.find(link) else { return };
                 let reason = self.way_without_carrier(family, link);
                 let reason = reason.or_else(|| self.way_to_containers(family, link));
+                let reason = reason.or_else(|| self.without_uplink(family, link));
                 let reason = reason.or_else(|| self.way_without_address(family, link));
                 // Both families may lead out by one link.
                 findings.reasons.extend(reason.filter(|reason| !findings.reasons.contains(reason)));
@@ -272,7 +273,7 @@ impl Sight<'_> {
 }
 
 /// Whether an address is of use beyond its link.
-pub(super) fn is_global(address: IpAddr) -> bool {
+pub(crate) fn is_global(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_link_local() && !address.is_loopback(),
         IpAddr::V6(address) => !address.is_unicast_link_local() && !address.is_loopback(),

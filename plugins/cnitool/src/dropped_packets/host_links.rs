@@ -5,12 +5,15 @@ use std::net::IpAddr;
 use bandwidth::ifb;
 use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
-use libcni::cni_spec::NetworkName;
-use netops::link::{Link, PortFault};
+use libcni::cni_spec::{NetworkName, json};
+use netops::Family;
+use netops::link::{Kind, Link, PortFault};
 
+use super::default_route::is_global;
 use super::way_to_container::{Bridge, Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::node_networks::{Attachment, HostLink, Maker, Network};
+use crate::parsed_network::text;
 use crate::shell_words::{sysctl, word};
 
 impl Sight<'_> {
@@ -57,7 +60,13 @@ impl Sight<'_> {
                 let gateways: Vec<IpNetwork> = gateways(attachment).collect();
                 self.bridge(attachment, bridge, &gateways, findings);
             }
-            Carrier::Switched(bridge) => self.bridge(attachment, bridge, &[], findings),
+            Carrier::Switched(bridge) => {
+                self.bridge(attachment, bridge, &[], findings);
+                let way = self.link_out(Family::V4).map(|way| (Family::V4, way));
+                let way = way.or_else(|| self.link_out(Family::V6).map(|way| (Family::V6, way)));
+                let way = way.filter(|(_, (link, _))| link.name == bridge.name);
+                findings.reasons.extend(way.and_then(|(family, (link, _))| self.without_uplink(family, link)));
+            }
             Carrier::Routed(None) => {
                 // The veth of a pair without bridge has its gateways alone.
                 let gateways: Vec<IpNetwork> = gateways(attachment).map(|net| IpNetwork::from(net.ip())).collect();
@@ -200,22 +209,35 @@ impl Sight<'_> {
         carrier: &Carrier,
         findings: &mut Findings,
     ) {
-        if matches!(carrier, Carrier::Switched(_) | Carrier::Unknown) {
+        if matches!(carrier, Carrier::Unknown) {
             return;
         }
         for address in attachment.addresses.iter().filter(|address| !address.is_loopback()) {
-            if let Some(link) = self.host.owner(*address) {
+            if let Some(link) = self.host.owner(*address).filter(|link| self.answers_on(carrier, link)) {
                 let what = format!("the node has address {address}, too, on link {}", link.name);
                 findings.reasons.push(Reason::new(Cause::Duplicate, Level::Error, what));
             }
             for (of, other) in self.other_holders((network, attachment, carrier), *address) {
                 let why = format!("{} in network {} has {address}, too", other.full_name(), of.name);
                 let what = format!("several living containers have address {address}");
-                let remedy = [other_address((network, attachment), (of, other)).to_owned()];
+                let remedy = match is_static(attachment) || is_static(other) {
+                    true => "Give each of the containers an address of its own: plugin static gives what its keys say.",
+                    false => "Start all but one of the containers anew: they get other addresses.",
+                };
                 let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
-                findings.reasons.push(reason.mended_by(remedy));
+                findings.reasons.push(reason.mended_by([remedy.to_owned()]));
             }
         }
+    }
+
+    /// Whether a container's neighbours find the node by an address of this link. The node answers for those of `lo` and of dummy
+    /// links wherever it has an address.
+    fn answers_on(&self, carrier: &Carrier, link: &Link) -> bool {
+        let Carrier::Switched(bridge) = carrier else { return true };
+        let Some(found) = self.host.find([other_address((network, attachment), (of, other)).to_owned()};
+        let is_anywhere = link.loopback || link.kind == Kind::Dummy;
+        let has_own = || self.host.addresses_of(&found.name).iter().any(|own| is_global(own.ip()));
+        link.index == found.index || link.master == Some(found.index) || is_anywhere && has_own()
     }
 }
 
@@ -226,13 +248,24 @@ impl<'a> Sight<'a> {
         (network, attachment, carrier): (&'s Network, &'s Attachment, &'s Carrier),
         address: IpAddr,
     ) -> impl Iterator<Item = &'s (&'a Network, &'a Attachment)> {
+        let segment = carrier.segment(self.host);
+        let is_switched = matches!(carrier, Carrier::Switched(_));
         self.holders.get(&address).into_iter().flatten().filter(move |(of, other)| {
             // Multus' network and the one that it called have one interface.
             let is_it = other.id == attachment.id;
-            let meets = of.name == network.name || Carrier::of(self.host, of, other).is_routed();
-            !is_it && meets && (of.name == network.name || carrier.is_routed())
+            let its = Carrier::of(self.host, of, other);
+            let share_segment = segment.is_some() && segment == its.segment(self.host);
+            let is_of_network = of.name == network.name && !is_switched;
+            !is_it && (share_segment || is_of_network || carrier.is_routed() && its.is_routed())
         })
     }
+}
+
+/// Whether plugin static gave an attachment its addresses.
+fn is_static(attachment: &Attachment) -> bool {
+    let ipam = attachment.conf.iter().flat_map(|conf| &conf.plugins).filter_map(|plugin| plugin.find("ipam"));
+    ipam.filter_map(|text| json::parse(text.as_bytes()).ok())
+        .any(|ipam| on_node::plugin_of(text(&ipam, "type")) == "static")
 }
 
 /// How one of two attachments gets another address than the one that both have.

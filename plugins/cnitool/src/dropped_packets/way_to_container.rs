@@ -91,6 +91,19 @@ impl Carrier {
         matches!(self, Self::Routed(_) | Self::Switched(_))
     }
 
+    /// The node's link, or bridge, by which the container exchanges frames with its neighbours; `None`: none is known.
+    pub(super) fn segment(&self, host: &Host) -> Option<String> {
+        match self {
+            Self::Routed(Some(bridge)) | Self::Switched(bridge) => Some(bridge.router.clone()),
+            Self::Stacked { kind, master: Some(master) } if is_by_design(kind) => {
+                let bridge = host.find(master).and_then(|link| host.at(link.master?));
+                let bridge = bridge.filter(|found| found.kind.is_bridge()).map(|found| &found.name);
+                Some(bridge.unwrap_or(master).clone())
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn bridge(&self) -> Option<&Bridge> {
         match self {
             Self::Routed(bridge) => bridge.as_ref(),
