@@ -16,6 +16,7 @@
 //! | `host_settings` | forwarding, both variants of iptables, bridges |
 //! | `next_add` | what the next ADD would meet: addresses of bridges, routes, MTUs, IPv6 |
 
+mod addresses_to_give;
 mod check_results;
 mod drops_by_cause;
 mod files_of_other_projects;

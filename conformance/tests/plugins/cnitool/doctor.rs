@@ -4,6 +4,7 @@
 mod address_translation;
 mod cases;
 mod damage;
+mod duplicate_addresses;
 mod filters_of_some_packets;
 mod healthy_nodes;
 mod lost_packets;
@@ -16,11 +17,14 @@ use super::{Tour, make_old, netns};
 use crate::subjects::reference_or_skip;
 use cases::{ERROR, cases, parse};
 use damage::{FUNCTIONS, LEFT_OVER, OTHERS};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testns::Container;
@@ -237,6 +241,31 @@ fn a_lock_that_is_held_for_long_is_found_with_its_holder() {
     let found =
         findings.iter().find(|finding| finding["kind"] == "lock-held").unwrap_or_else(|| panic!("{findings:#?}"));
     assert!(found["what"].as_str().unwrap().contains(&format!("process {}", std::process::id())), "{found}");
+}
+
+/// The lock that keeps GC apart from ADD and DEL: held as long as they take, it is no fault.
+#[test]
+fn a_lock_of_a_network_that_a_stopped_process_holds_is_found() {
+    let ward = Ward::new();
+    let lock = "/var/lib/cni/locks/office";
+    let mut flock = Command::new("flock");
+    flock.args(["--no-fork", lock, "sh", "-c", "echo; read line; kill -STOP $$"]);
+    let mut holder = flock.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    holder.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let look = || {
+        let output = ward.tour.run_among_processes(&ward.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
+        let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        findings.into_iter().find(|finding| finding["kind"] == "lock-held")
+    };
+    assert_eq!(look(), None);
+    holder.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let stopped = waitpid(Pid::from_raw(holder.id().cast_signed()), Some(WaitPidFlag::WUNTRACED));
+    assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{stopped:?}");
+    let what = format!("lock {lock} is held by process {} (sh), which is stopped", holder.id());
+    assert_eq!(look().unwrap()["what"], what);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(look(), None);
 }
 
 /// A container gets an address of any range of a set.

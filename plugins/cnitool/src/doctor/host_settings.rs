@@ -8,7 +8,7 @@ use netops::link::{self, Link};
 use netops::nft::Family;
 use netops::{Kernel, sysctl};
 
-use crate::doctor::{Finding, Kind, Level, Node, next_add};
+use crate::doctor::{Finding, Kind, Level, Node, addresses_to_give, next_add};
 use crate::parsed_network::{Network, Plugin};
 
 /// Ports of a bridge: numbers below `BR_MAX_PORTS` of net/bridge/br_private.h, without 0.
@@ -36,6 +36,7 @@ pub(crate) fn look(node: Node<'_>, networks: &[Network], view: &View, findings: 
         for network in networks {
             ports(network, &links, findings);
         }
+        addresses_to_give::look(&host, &links, networks, findings)?;
         services(&node.inventory.search_path, networks, &links, findings);
         next_add::look(&host, &links, networks, view, findings)
     });

@@ -184,6 +184,22 @@ pub fn usage(object: &ConfObject) -> Result<Vec<Usage>, CniError> {
     usage_of(object, None)
 }
 
+/// Whether ADD may give a container the address: it is in a range, is no gateway, is not excluded, and nothing holds it.
+///
+/// # Errors
+/// As [`usage`].
+pub fn may_give(object: &ConfObject, address: IpAddr) -> Result<bool, CniError> {
+    let conf = Conf::from_conf(object)?;
+    let wanted = Address::from(address);
+    if conf.sets.iter().all(|set| set.find(wanted).is_none()) || conf.barred.end(wanted).is_some() {
+        return Ok(false);
+    }
+    let folder = &conf.place.folder;
+    let held = list_held(folder)
+        .map_err(|error| CniError::new(Code::STATE, format!("cannot read store {}: {error}", folder.display())))?;
+    Ok(held.iter().all(|held| held.address != address))
+}
+
 /// As [`usage`], of these spans in place of the ranges; those of no range are left out.
 ///
 /// # Errors
