@@ -39,6 +39,11 @@ fn store() -> PathBuf {
     "/var/lib/cni/networks/office".into()
 }
 
+fn write_old(path: &Path, content: &str) {
+    fs::write(path, content).unwrap();
+    make_old(path);
+}
+
 fn run(words: &str) {
     let mut parts = words.split(' ');
     assert!(Command::new(parts.next().unwrap()).args(parts).status().unwrap().success(), "{words}");
@@ -77,6 +82,13 @@ impl Ward {
         let output = Command::new("sh").args(["-ec", &script]).env("CNI_PATH", &self.tour.bin_dir).output().unwrap();
         assert!(output.status.success(), "{script}: {output:?}");
         self.tour.node.settle(Duration::from_secs(60));
+    }
+
+    fn edit_network(&self, edit: impl FnOnce(&mut Value)) {
+        let path = "/etc/cni/net.d/10-office.conflist";
+        let mut network: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        edit(&mut network);
+        fs::write(path, network.to_string()).unwrap();
     }
 
     #[track_caller]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use bandwidth::ifb;
 use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
-use libcni::cni_spec::{NetworkName, json};
+use libcni::cni_spec::NetworkName;
 use netops::Family;
 use netops::link::{Kind, Link, PortFault};
 
@@ -13,7 +13,6 @@ use super::default_route::is_global;
 use super::way_to_container::{Bridge, Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::node_networks::{Attachment, HostLink, Maker, Network};
-use crate::parsed_network::text;
 use crate::shell_words::{sysctl, word};
 
 impl Sight<'_> {
@@ -220,12 +219,9 @@ impl Sight<'_> {
             for (of, other) in self.other_holders((network, attachment, carrier), *address) {
                 let why = format!("{} in network {} has {address}, too", other.full_name(), of.name);
                 let what = format!("several living containers have address {address}");
-                let remedy = match is_static(attachment) || is_static(other) {
-                    true => "Give each of the containers an address of its own: plugin static gives what its keys say.",
-                    false => "Start all but one of the containers anew: they get other addresses.",
-                };
+                let remedy = [other_address((network, attachment), (of, other)).to_owned()];
                 let reason = Reason::new(Cause::Duplicate, Level::Error, why).shared(what);
-                findings.reasons.push(reason.mended_by([remedy.to_owned()]));
+                findings.reasons.push(reason.mended_by(remedy));
             }
         }
     }
@@ -234,7 +230,7 @@ impl Sight<'_> {
     /// links wherever it has an address.
     fn answers_on(&self, carrier: &Carrier, link: &Link) -> bool {
         let Carrier::Switched(bridge) = carrier else { return true };
-        let Some(found) = self.host.find([other_address((network, attachment), (of, other)).to_owned()};
+        let Some(found) = self.host.find(&bridge.router) else { return false };
         let is_anywhere = link.loopback || link.kind == Kind::Dummy;
         let has_own = || self.host.addresses_of(&found.name).iter().any(|own| is_global(own.ip()));
         link.index == found.index || link.master == Some(found.index) || is_anywhere && has_own()
@@ -259,13 +255,6 @@ impl<'a> Sight<'a> {
             !is_it && (share_segment || is_of_network || carrier.is_routed() && its.is_routed())
         })
     }
-}
-
-/// Whether plugin static gave an attachment its addresses.
-fn is_static(attachment: &Attachment) -> bool {
-    let ipam = attachment.conf.iter().flat_map(|conf| &conf.plugins).filter_map(|plugin| plugin.find("ipam"));
-    ipam.filter_map(|text| json::parse(text.as_bytes()).ok())
-        .any(|ipam| on_node::plugin_of(text(&ipam, "type")) == "static")
 }
 
 /// How one of two attachments gets another address than the one that both have.

@@ -34,7 +34,7 @@ fn containers_with_one_address_on_one_segment_are_found() {
             let text = "several living containers have address 10.5.0.5";
             sick.expect(&format!("{plugin} {second}"), &[("duplicate-address", ERROR, text, false)]);
             let (_, findings) = sick.doctor();
-            assert!(findings[0]["remedy"].as_str().unwrap().contains("plugin static"), "{findings:#?}");
+            assert!(findings[0]["remedy"].as_str().unwrap().contains("Plugin static"), "{findings:#?}");
         }
     }
 }

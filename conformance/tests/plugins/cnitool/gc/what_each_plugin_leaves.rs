@@ -1,8 +1,8 @@
 //! What each plugin leaves on the node: `cnitool gc` of another cache keeps it as long as the container lives, and removes it
 //! when that is gone, though nothing else of the attachment is there; `doctor` names it.
 
-use super::{OTHER, Process};
-use crate::cnitool::{PORT, Tour, netns};
+use super::{OTHER, Process, reservations};
+use crate::cnitool::{PORT, Tour, make_old, netns};
 use crate::subjects::reference_or_skip;
 use serde_json::{Value, json};
 use std::fs;
