@@ -69,7 +69,8 @@ fn has(net: IpNetwork, address: IpAddr) -> bool {
 /// Whether the plugin's containers exchange frames or packets with the station.
 fn meets(plugin: &Plugin, of: &Taken<'_>, links: &[Link], has_own: &dyn Fn(&Link) -> bool) -> bool {
     if plugin.is_router() {
-        return true;
+        // An address of the network's own bridge is a finding about its gateway.
+        return plugin.link.as_deref() != Some(of.link.name.as_str());
     }
     let name = match plugin.plugin_type.as_str() {
         "bridge" => plugin.link.as_deref().unwrap_or_default(),

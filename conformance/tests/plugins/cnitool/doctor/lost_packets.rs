@@ -236,6 +236,8 @@ ip address add 192.168.9.7/24 dev cni0
 => error gateway-address: cni0 has port tap9, which is no container's. Key forceAddress would take 192.168.9.7/24
 sed -i 's/"subnet":"[^"]*"/"subnet":"192.168.0.0\/16"/' /etc/cni/net.d/10-office.conflist
 => warning route-elsewhere: link ens3 has address 192.168.1.7/24.","
+=> warning duplicate-address: the next ADD may give 192.168.1.7, which the node has on link ens3
+=> warning duplicate-address: the next ADD may give 192.168.1.1, which is the next hop of the node's default route
 ip link add tun9 type bridge; ip link set tun9 up; ip route add A.0/24 dev tun9
 => warning route-elsewhere, mended: dev tun9 leads to addresses that the network gives
 ip link add docker0 type bridge; ip address add A.1/24 dev docker0; ip link set docker0 up
