@@ -145,9 +145,7 @@ fn what_is_refused() {
     );
     check(
         r#""bridge":"br\u0000x""#,
-        &expect![[
-            r#"code 7: cannot use network config: key bridge = "br\0x": interface name contains a zero byte"#
-        ]],
+        &expect![[r#"code 7: cannot use network config: key bridge = "br\0x": interface name contains a zero byte"#]],
     );
     check(
         r#""vlan":4095"#,
