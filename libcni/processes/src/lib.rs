@@ -30,7 +30,7 @@ pub struct ProcessId {
 /// The state of a process (proc_pid_stat(5)).
 #[derive(Debug, Clone, Copy)]
 pub struct Stat {
-    /// `Z` and `X`: it has ended.
+    /// `Z` and `X`: it has ended. `T` and `t`: it is stopped.
     pub state: char,
     /// The parent's pid.
     pub parent: Pid,
@@ -118,6 +118,12 @@ impl Stat {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
+    }
+
+    /// Whether a signal or a debugger has stopped the process.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
     }
 
     /// The fields after the name in parentheses, which may contain any character.

@@ -1,6 +1,8 @@
 //! Locks on files: the range of one, and the process that holds one.
 
+use crate::Stat;
 use nix::libc;
+use nix::unistd::Pid;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
@@ -23,10 +25,7 @@ pub fn find_holder(file: &Metadata) -> Option<String> {
 #[must_use]
 pub fn find_stopped_holder(file: &Metadata) -> Option<String> {
     let id = id(file);
-    let is_stopped = |pid: &i32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
-    };
+    let is_stopped = |pid: &i32| matches!(Stat::of(Pid::from_raw(*pid)), Ok(Some(stat)) if stat.is_stopped());
     let look = || holders_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id).find(is_stopped);
     (0..LOOKS).find_map(|_| look()).map(describe)
 }
