@@ -11,7 +11,7 @@ use testns::{Call, Container, Node, Verb};
 
 use crate::configs::{Attached, bridge, dual, with};
 use crate::interop::both_ways;
-use crate::subjects::{ours, same, skip};
+use crate::subjects::{node, ours, same, skip};
 
 /// Returns whether this machine has the legacy variant; prints that the test is skipped if not.
 pub(crate) fn has_legacy() -> bool {
@@ -72,6 +72,21 @@ fn in_the_legacy_variant_rules_are_line_by_line_the_references() {
         let jumps = lines.iter().filter(|line| line.starts_with("-A POSTROUTING")).count();
         assert_eq!(jumps, 4, "{lines:#?}");
     }
+}
+
+/// The `type` of the network has changed since ADD, and no result shows a pair.
+#[test]
+fn del_by_another_type_removes_legacy_rules() {
+    testns::needs!(has_legacy());
+    let node = node();
+    choose(&node, "legacy");
+    use_legacy(&node);
+    let before = rules(&node, "legacy");
+    let pod = node.container();
+    Attached::add(&node, &config(), &pod);
+    assert_ne!(rules(&node, "legacy"), before);
+    Call::new(Verb::Del, with(config(), json!({"type": "macvlan"})), &pod).run(&node).ok();
+    assert_eq!(rules(&node, "legacy"), before);
 }
 
 /// ADD by one, CHECK and DEL by the other, with foreign rules on the node and without.

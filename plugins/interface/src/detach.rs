@@ -37,6 +37,8 @@ pub struct Detaching<'a> {
     pub holds_none: bool,
     /// The file that a child process keeps open while it waits for the kernel ([`link_removal::remove`]).
     pub held: Option<BorrowedFd<'a>>,
+    /// Folders of iptables' programs, for a node whose rules are in legacy tables.
+    pub search_path: &'a str,
 }
 
 impl Detaching<'_> {
@@ -95,7 +97,8 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
     };
     let held = filter.as_ref().map(AsFd::as_fd);
     let netns = netns.as_ref();
-    let detaching = Detaching { attachment, prev, netns, reserved: &reserved, holds_none, held };
+    let search_path = raw.search_path();
+    let detaching = Detaching { attachment, prev, netns, reserved: &reserved, holds_none, held, search_path };
     let timer = Timer::start();
     if has_other_pair {
         errors.extend(veth::remove(&detaching, veth::Unmarked::PortOf(None)).err().map(failed));

@@ -58,8 +58,8 @@ fn remove(detaching: &Detaching<'_>, netns: &Netns, link: &Link, end: Option<&Li
     remove_rules(detaching)
 }
 
-fn remove_rules(Detaching { attachment, prev, .. }: &Detaching<'_>) -> Result<()> {
+fn remove_rules(Detaching { attachment, prev, search_path, .. }: &Detaching<'_>) -> Result<()> {
     let addresses = prev.map(|prev| detach::addresses_of(prev, attachment)).unwrap_or_default();
-    let known = RemovalHints { addresses: &addresses, ..RemovalHints::default() };
+    let known = RemovalHints { addresses: &addresses, search_path, ..RemovalHints::default() };
     cni_filter::remove_all((*attachment).into(), known).into_iter().next().map_or(Ok(()), Err)
 }
