@@ -72,13 +72,11 @@ pub struct Record {
 
 impl Record {
     /// Whether the call failed.
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         self.error.is_some()
     }
 
     /// The record as keys with texts, bounded and without control characters other than line feeds; none is empty.
-    #[must_use]
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let traceparent = self.traceparent.as_deref().unwrap_or_default();
         let (code, error) = self.error.as_ref().map_or((String::new(), ""), |(code, msg)| (code.to_string(), msg));
@@ -119,7 +117,6 @@ impl Record {
     }
 
     /// The record as a line of JSON, with its end.
-    #[must_use]
     pub fn to_line(&self) -> String {
         let mut object = Map::new();
         for (key, value) in self.fields() {
@@ -131,7 +128,6 @@ impl Record {
     }
 
     /// Reads a line of JSON: of ours, or of `journalctl -o json`. `None` for any other.
-    #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let fields: BTreeMap<String, Value> = serde_json::from_str(line).ok()?;
         let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -245,7 +241,6 @@ fn clean(text: &str, bytes_max: usize, has_lines: bool) -> String {
 /// Whether a text is a `traceparent` of the W3C's Trace Context, level 1: version, trace, parent and flags in lower-case
 /// hexadecimal digits, with neither trace nor parent zero. Version `ff` is forbidden; what later versions may append is
 /// refused, as only version `00` is known.
-#[must_use]
 pub fn is_traceparent(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_in_form = |(at, byte): (usize, &u8)| match at {

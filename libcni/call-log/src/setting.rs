@@ -25,7 +25,6 @@ const SETTING_BYTES_MAX: usize = 4096;
 
 impl Sink {
     /// The sink in the value of `CNI_LOG`, as [`Sink::of_words`]. A word that is neither a sink nor a level is named in the log.
-    #[must_use]
     pub fn of_variable(value: &str) -> Option<Self> {
         let (words, _) = split(value);
         for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -39,7 +38,6 @@ impl Sink {
 
     /// The sink in words with commas between them, of which others, such as a level, are ignored; a path is the last, and may
     /// contain commas.
-    #[must_use]
     pub fn of_words(value: &str) -> Option<Self> {
         let (words, path) = split(value);
         path.map(|path| Self::File(PathBuf::from(path)))
@@ -47,14 +45,12 @@ impl Sink {
     }
 
     /// The sink of the node, if [`NODE_FILE`] names one. The file is opened at each call, so that a change counts at once.
-    #[must_use]
     pub fn of_node() -> Option<Self> {
         Self::of_file(Path::new(NODE_FILE))
     }
 
     /// The sink in the key `log` of a configuration. A path is refused: in some clusters users write configurations, and would
     /// choose where root writes.
-    #[must_use]
     pub fn of_network(value: &str) -> Option<Self> {
         let sink = Self::of_word(value);
         if sink.is_none() {
@@ -64,7 +60,6 @@ impl Sink {
     }
 
     /// The sink that a word means: one of [`WORDS`].
-    #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         match word {
             "off" => Some(Self::Off),

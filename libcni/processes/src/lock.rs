@@ -12,7 +12,6 @@ const LOOKS: usize = 10;
 
 /// The process that holds a `flock(2)` lock on a file, for messages: `process PID (NAME)`, or `process PID`. `None`: no process was
 /// found. Takes no lock.
-#[must_use]
 pub fn find_holder(file: &Metadata) -> Option<String> {
     let id = id(file);
     let look = || holder_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id);
@@ -22,7 +21,6 @@ pub fn find_holder(file: &Metadata) -> Option<String> {
 
 /// The process that was stopped by a signal or a debugger (states T and t of proc(5)) and holds a `flock(2)` lock on a file, as
 /// [`find_holder`] names it.
-#[must_use]
 pub fn find_stopped_holder(file: &Metadata) -> Option<String> {
     let id = id(file);
     let is_stopped = |pid: &i32| matches!(Stat::of(Pid::from_raw(*pid)), Ok(Some(stat)) if stat.is_stopped());
@@ -44,7 +42,6 @@ fn describe(pid: i32) -> String {
 }
 
 /// The pid in a line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks waiting processes.
-#[must_use]
 pub fn holder_in(locks: &str, id: &str) -> Option<i32> {
     holders_in(locks, id).next()
 }
@@ -60,7 +57,6 @@ fn holders_in<'a>(locks: &'a str, id: &'a str) -> impl Iterator<Item = i32> + 'a
 }
 
 /// A lock for `fcntl(2)` of `length` bytes from `start`, by `F_WRLCK`, `F_RDLCK` or `F_UNLCK`; 0 bytes: to the end of the file.
-#[must_use]
 pub fn byte_range(kind: libc::c_int, start: i64, length: i64) -> libc::flock {
     // The constants of libc have the type that its functions take, the field of the structure is shorter.
     let short = |number: libc::c_int| libc::c_short::try_from(number).unwrap_or_default();

@@ -6,25 +6,29 @@
 
 use self::pipe::{Limited, Reading, Tail};
 use self::start_error::Unstartable;
-use self::stdin::Feed;
 use crate::Command;
 use crate::error::{CniError, Code};
 use crate::names::PluginPath;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::future::poll_fn;
-use std::io::{self, PipeReader, Write};
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::iter;
-use std::os::unix::process::ExitStatusExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::process::Child;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until};
+
+pub use self::child::Child;
 
 /// The maximum size of a plugin's output. A result has some kilobytes; more means that the plugin is faulty.
 pub const MAX_STDOUT_BYTES: usize = 16 << 20;
@@ -229,7 +233,7 @@ impl Started<'_> {
     /// The plugin's pid, which no other process gets until [`Started::finish`] has waited for its end.
     #[must_use]
     pub fn pid(&self) -> Option<Pid> {
-        self.running.child.as_ref().and_then(termination::number)
+        self.running.child.as_ref()?.pid()
     }
 
     /// Sends the rest of the config and reads the output until the plugin ends.
@@ -296,14 +300,14 @@ impl Started<'_> {
 /// Starts the child, and retries while its executable is open for writing. There is no event to wait for that is not
 /// itself a race.
 #[expect(clippy::disallowed_methods, reason = "nothing announces that a file is no longer open for writing")]
-async fn spawn_unless_busy(mut command: tokio::process::Command, executable: &Path) -> Result<Child, CniError> {
+async fn spawn_unless_busy(mut command: std::process::Command, executable: &Path) -> Result<Child, CniError> {
     for pause in busy_pauses() {
-        match command.spawn() {
+        match Child::spawn(&mut command) {
             Err(error) if error.raw_os_error() == Some(Errno::ETXTBSY as i32) => sleep(pause).await,
             outcome => return outcome.map_err(|error| cannot_start(executable, &error)),
         }
     }
-    command.spawn().map_err(|error| cannot_start(executable, &error))
+    Child::spawn(&mut command).map_err(|error| cannot_start(executable, &error))
 }
 
 /// The pauses between the attempts. They grow from 5 ms to a second, the reference's, and the last attempt is after
@@ -323,8 +327,8 @@ fn cannot_start(executable: &Path, error: &io::Error) -> CniError {
     CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {cause}", executable.display())).detail(remedy)
 }
 
-fn command(call: &Execution<'_>, stdin: PipeReader) -> tokio::process::Command {
-    let mut command = tokio::process::Command::new(call.executable);
+fn command(call: &Execution<'_>, stdin: PipeReader) -> std::process::Command {
+    let mut command = std::process::Command::new(call.executable);
     command
         .env("CNI_COMMAND", call.command.as_str())
         .env("CNI_CONTAINERID", &call.env.container_id)
@@ -357,8 +361,8 @@ impl Running {
     /// Writes the child's stdin and reads its output until it ends. `None`: the output was too large.
     async fn talk(&mut self, feed: Feed<'_>, stderr: Stderr) -> io::Result<Option<Output>> {
         let Some(child) = &mut self.child else { return Ok(None) };
-        let mut stdout = Reading::new(child.stdout.take(), Limited::new(MAX_STDOUT_BYTES));
-        let mut stderr = Reading::new(child.stderr.take(), Tail::new(stderr, KEPT_STDERR_BYTES));
+        let mut stdout = Reading::new(receiver(child.process.stdout.take())?, Limited::new(MAX_STDOUT_BYTES));
+        let mut stderr = Reading::new(receiver(child.process.stderr.take())?, Tail::new(stderr, KEPT_STDERR_BYTES));
         let status = {
             let talk = async { tokio::try_join!(feed.finish(), stdout.read_to_end(), stderr.read_to_end()).map(drop) };
             let mut talk = std::pin::pin!(talk);
@@ -378,10 +382,63 @@ impl Running {
     }
 }
 
+/// A pipe from a child, read through the event loop.
+fn receiver(pipe: Option<impl Into<OwnedFd>>) -> io::Result<Option<Receiver>> {
+    pipe.map(|pipe| Receiver::from_owned_fd(pipe.into())).transpose()
+}
+
+mod child;
 mod pipe;
 mod start_error;
-mod stdin;
 mod termination;
+
+/// The rest of a child's config: its last character, without which it is no valid JSON, and what did not fit into the
+/// pipe before that (64 KiB as a rule, pipe(7)). Dropping it leaves the child with an incomplete config.
+pub(super) struct Feed<'a> {
+    writer: PipeWriter,
+    rest: &'a [u8],
+}
+
+impl<'a> Feed<'a> {
+    /// A pipe for the child to read from, filled.
+    /// Errors: the kernel cannot create a pipe.
+    pub(super) fn new(input: &'a [u8]) -> io::Result<(PipeReader, Self)> {
+        let (reader, writer) = io::pipe()?;
+        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let last = input.trim_ascii_end().len().saturating_sub(1);
+        let count = fill(&writer, &input[..last])?;
+        Ok((reader, Self { writer, rest: &input[count..] }))
+    }
+
+    /// Writes the rest, as the child reads. A plugin need not read its config: a closed pipe is no error.
+    pub(super) async fn finish(self) -> io::Result<()> {
+        let written = async {
+            let count = fill(&self.writer, self.rest)?;
+            match &self.rest[count..] {
+                [] => Ok(()),
+                rest => Sender::from_owned_fd(self.writer.into())?.write_all(rest).await,
+            }
+        };
+        match written.await {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Writes as much as fits, and returns how much that was.
+fn fill(writer: &PipeWriter, bytes: &[u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < bytes.len() {
+        match nix::unistd::write(writer, &bytes[count..]) {
+            Ok(more) => count += more,
+            Err(Errno::EAGAIN) => break,
+            Err(Errno::EINTR) => (),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(count)
+}
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,8 @@
 //! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`gc`], [`repair`]), output
 //! ([`result`], older forms in [`legacy`]), the call itself (`exec`), and what people see of all that ([`text`]).
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 pub mod args;
 pub mod attachment;
 pub mod conf;

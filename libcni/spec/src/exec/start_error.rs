@@ -28,7 +28,6 @@ const MACHINES: [(u16, &str); 8] = [
 
 /// Why a file cannot be started.
 pub(super) struct Unstartable {
-    /// The cause.
     pub(super) cause: String,
     /// The remedy; may be empty.
     pub(super) remedy: String,

@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
-use tokio::process::Child;
 use tokio::time::timeout;
 
-use super::{GRACE, Group, KILLED, Running};
+use super::{Child, GRACE, Group, KILLED, Running};
 
 impl Running {
     /// Ends the child: SIGTERM, and after `grace`, or when `hurry` ends, SIGKILL. Returns whether it has ended; if not, the kernel
     /// ends it as soon as it can.
     pub(super) async fn end(&mut self, grace: Duration, hurry: impl Future<Output = ()>) -> bool {
         let Some(child) = &mut self.child else { return true };
-        let group = number(child); // none once it was waited for
+        let group = child.pid(); // none once it was waited for
         if !self.terminated {
             signal(child, self.group, Signal::SIGTERM);
             self.terminated = true;
@@ -59,14 +57,9 @@ impl Drop for Running {
     }
 }
 
-/// The child's pid, until it was waited for.
-pub(super) fn number(child: &Child) -> Option<Pid> {
-    child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
-}
-
 /// Sends a signal to the child, or to its whole group. The child is not reaped yet, so its pid is still its own.
 fn signal(child: &Child, group: Group, signal: Signal) {
-    let Some(pid) = number(child) else { return };
+    let Some(pid) = child.pid() else { return };
     let sent = match group {
         Group::Own => killpg(pid, signal),
         Group::Callers => kill(pid, signal),

@@ -11,7 +11,6 @@ fn call(script: &str, stdin: &[u8], deadline: Duration) -> Result<Output, CniErr
     started(&path, stdin, deadline, async |plugin| plugin.finish().await)
 }
 
-/// An executable with this content.
 fn executable(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("plugin");
