@@ -6,6 +6,7 @@
 
 use crate::build_id;
 use crate::call::Call;
+use crate::event_loop;
 use crate::plugin::{self, Entry};
 use crate::record::Timer;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
@@ -182,13 +183,12 @@ impl<'a> Delegate<'a> {
     async fn call_with(&self, command: Command, stdin: Rc<[u8]>) -> Result<Vec<u8>, CniError> {
         let Found { executable, entry } = self.find()?;
         let timer = Timer::start();
-        let output = match entry {
-            Some(entry) => {
-                let reply = entry.answer(&self.call.for_delegate(command, stdin)).await;
-                Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() }
-            }
-            None => self.run(command, executable, &stdin).await?,
+        let output = async {
+            let Some(entry) = entry else { return self.run(command, executable, &stdin).await };
+            let reply = entry.answer(&self.call.for_delegate(command, stdin)).await;
+            Ok(Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() })
         };
+        let output = event_loop::unless_refused(output).await??;
         timer.end_of(&[command.as_str(), " of ", self.plugin.as_str()]);
         output.into_stdout().map_err(|error| self.signed(error))
     }

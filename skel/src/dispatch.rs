@@ -25,7 +25,9 @@ impl Entry {
                 Serve::Call(answer) => return answer(call),
                 Serve::Verbs { attach, detach } => (attach, detach),
             };
-            event_loop::as_needed(self.event_loop).await;
+            if let Err(error) = event_loop::as_needed(self.event_loop).await {
+                return Reply::failure(&error, SpecVersion::LATEST);
+            }
             answer(Served { entry: self, attach, detach }, call).await
         })
     }

@@ -27,6 +27,8 @@
 //!
 //! Only [`mod@env`] reads the environment, only [`reply`] writes stdout, only [`run`] ends the process.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 mod build_id;
 pub mod call;
 pub mod cni_ask;
@@ -61,5 +63,5 @@ pub use process_start::start;
 pub use record::Timer;
 pub use reply::Reply;
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
-pub use run::{main, run};
+pub use run::{main, refuse, run};
 pub use unwritten_result::take_back_by;

@@ -17,9 +17,6 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 
 /// Runs one plugin as this process: its whole `main`. `release` is the version in the about text, such as
 /// `env!("CARGO_PKG_VERSION")`.
@@ -59,6 +56,16 @@ pub fn run(mut words: impl Iterator<Item = String>, entries: &'static [Entry], r
             Reply::failure(&error, SpecVersion::LATEST).send()
         }
     }
+}
+
+/// Answers a call whose process could not be made ready, and returns the exit status.
+#[must_use]
+pub fn refuse(error: &io::Error) -> u8 {
+    let error = CniError::new(Code::IO, format!("cannot open /dev/null in place of a closed standard stream: {error}"))
+        .detail(
+            "Nothing was changed. Start the plugin with stdin, stdout and stderr open, or give it a /dev with null.",
+        );
+    Reply::failure(&error, SpecVersion::LATEST).send()
 }
 
 /// The file of this process, for a caller of `execve` that gives no arguments.
@@ -116,53 +123,20 @@ fn take_back(entry: &Entry, call: &Call) {
 }
 
 /// Polls the work to its end. Most calls never wait, as the kernel answers a netlink request while it is sent; the
-/// event loop, which costs as much as the rest of the start, is created when the work waits.
-fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
-    if let Some(reply) = poll_without_event_loop(work.as_mut()) {
-        return reply;
-    }
-    let error = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
-        Ok(runtime) => return runtime.block_on(work),
-        Err(error) => error,
+/// event loop, which costs as much as the rest of the start, is created when the work waits. Where the kernel gives none, ADD is
+/// cancelled and rolled back, and DEL removes what it can.
+fn finish(work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
+    let (error, ended) = match event_loop::run(work) {
+        Ok(reply) => return reply,
+        Err(refused) => refused,
     };
-    // The work is cancelled, and rolls back as far as that is possible without waiting.
-    interrupt::give_up();
-    let ended = poll_without_event_loop(work);
-    match ended {
-        Some(reply) if reply.exit == 0 => reply,
-        ended => {
-            let details = ended.and_then(|reply| CniError::find_in(&reply.stdout)).map(|error| error.details);
-            let error = CniError::new(Code::IO, format!("cannot wait: the kernel gave no event loop: {error}"))
-                .detail("Raise the node's limit of open files, or free memory.")
-                .detail(details.as_deref().unwrap_or("What was done may be left: call DEL."));
-            Reply::failure(&error, SpecVersion::LATEST)
-        }
-    }
-}
-
-/// Polls the work as long as it is ready at once; `None` if it waits for an event.
-fn poll_without_event_loop<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    let _without = event_loop::Without::begin();
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    loop {
-        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Some(done);
-        }
-        if !woken.0.swap(false, Ordering::Relaxed) {
-            return None;
-        }
-    }
-}
-
-/// Whether the work that was polled last is ready again at once.
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    let failure = ended.as_ref().and_then(|reply| CniError::find_in(&reply.stdout));
+    let rest = match (ended, failure) {
+        (Some(_), Some(failure)) if failure.code == Code::INTERRUPTED => failure.details,
+        (Some(reply), _) => return reply,
+        (None, _) => "What was done may be left: call DEL.".to_owned(),
+    };
+    Reply::failure(&error.detail(rest), SpecVersion::LATEST)
 }
 
 /// Without `CNI_COMMAND`, a person is asking: the about text, on stderr as in the reference. Programs ask, too: nomad and
@@ -187,7 +161,7 @@ async fn answer(entry: &Entry, call: &Call) -> Reply {
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
