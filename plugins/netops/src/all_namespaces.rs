@@ -5,7 +5,10 @@
 //! behind it may have it. A namespace may have no address although a virtual machine in it has one: then the node's veth that leads there says
 //! which addresses may be behind it.
 
+pub(crate) mod attached_from;
 mod mounts;
+
+pub use attached_from::record_caller;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -55,7 +58,13 @@ impl AllNamespaces {
         let (addresses, behind, may_enter) = (BTreeMap::new(), Vec::new(), may_enter());
         let (leading, marks) = (BTreeSet::new(), BTreeSet::new());
         let named = BTreeSet::new();
-        let mut places = Self { addresses, leading, marks, behind, named, may_enter, is_partial: false };
+        let is_partial = !attached_from::is_seen();
+        if is_partial {
+            tracing::warn!(
+                "not all containers can be seen: some were attached from another PID namespace; call this in the runtime's"
+            );
+        }
+        let mut places = Self { addresses, leading, marks, behind, named, may_enter, is_partial };
         match (places.linked(), places.entered()) {
             (Ok(linked), Ok(entered)) => linked.into_iter().chain(entered).for_each(|found| places.take(found)),
             (linked, entered) => {
@@ -107,12 +116,17 @@ impl AllNamespaces {
     /// virtual machine behind a veth without an alias may have it.
     #[must_use]
     pub fn find(&self, addresses: &[IpAddr]) -> Option<bool> {
-        let is_behind = |address: &IpAddr| self.behind.iter().any(|net| net.contains(*address));
         match addresses.iter().any(|address| self.addresses.contains_key(address)) {
             true => Some(true),
-            false if self.is_partial || addresses.iter().any(is_behind) => None,
+            false if self.is_partial || addresses.iter().any(|address| self.may_be_behind(*address)) => None,
             false => Some(false),
         }
+    }
+
+    /// Whether a virtual machine behind a veth without an alias may have the address.
+    #[must_use]
+    pub fn may_be_behind(&self, address: IpAddr) -> bool {
+        self.behind.iter().any(|net| net.contains(address))
     }
 
     /// Whether the namespace with this device and inode exists; `None`: it was not found, but not all could be searched. The

@@ -4,10 +4,10 @@
 //! nearest subreaper). Some PID 1 never wait for children that they did not start. Without a limit every helper would
 //! stay there as a zombie until the node runs out of pids. So the helpers are recorded in a file, each by its pid and
 //! start time, and the record also says whether PID 1 has reaped one. Until then there is one helper, afterwards there
-//! may be [`HELPERS`], which end by themselves. A plugin that may start none makes the call itself and waits.
+//! may be `HELPERS`, which end by themselves. A plugin that may start none makes the call itself and waits.
 //!
 //! A record is of one PID namespace and of one PID 1, which its start time identifies. Where a subreaper does not wait,
-//! a zombie that is [`LATE`] ends the trust in PID 1.
+//! a zombie that is `LATE` ends the trust in PID 1.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,6 +22,7 @@ use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid, getpid};
 use processes::Stat;
 
+use crate::all_namespaces::attached_from::RECORD;
 use crate::boot::uptime;
 use crate::file;
 use crate::lock::{FOLDER, Lock};
@@ -99,6 +100,44 @@ impl Turn {
             tracing::warn!(%error, "cannot note a helper process");
         }
     }
+}
+
+/// Removes the records of PID namespaces that have ended. Where not all namespaces can be seen, the helpers of one count as such a day after
+/// they were written: a record that is missed costs one helper more.
+pub fn remove_ended_records() {
+    if let Err(error) = remove_ended_in(Path::new(FOLDER)) {
+        tracing::warn!(%error, "cannot remove the records of PID namespaces that have ended");
+    }
+}
+
+fn remove_ended_in(folder: &Path) -> std::io::Result<()> {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let own = std::fs::metadata("/proc/self/ns/pid")?.ino();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let record = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        let of_helpers = name.strip_prefix("helper.");
+        let inode = of_helpers.or_else(|| name.strip_prefix(RECORD))?.parse().ok().filter(|inode| *inode != own)?;
+        Some((of_helpers.is_some(), inode, path))
+    };
+    let others: Vec<(bool, u64, PathBuf)> = entries.filter_map(record).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let living = processes::find_pid_namespaces()?;
+    for (is_of_helpers, inode, path) in others {
+        let is_old = || path.symlink_metadata()?.modified()?.elapsed().map_or(Ok(false), |age| Ok(age > DAY));
+        let has_ended: std::io::Result<bool> = match &living {
+            Some(living) => Ok(!living.contains(&inode)),
+            None if is_of_helpers => is_old(),
+            None => Ok(false),
+        };
+        if has_ended.unwrap_or_default() {
+            tracing::info!(path = %path.display(), "removing the record of a PID namespace that has ended");
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 const INIT: Pid = Pid::from_raw(1);
@@ -406,6 +445,22 @@ mod tests {
         assert!(!record.has_room());
         end(child);
         assert!(record.has_room());
+    }
+
+    #[test]
+    fn the_records_of_ended_pid_namespaces_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(turn(dir.path()).unwrap());
+        let own = path(dir.path()).unwrap();
+        for name in ["helper.1", "attached-from.1", "helper.x", "other.1"] {
+            let record = File::create(dir.path().join(name)).unwrap();
+            record.set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
+        remove_ended_in(dir.path()).unwrap();
+        assert!(own.exists() && dir.path().join("helper.x").exists() && dir.path().join("other.1").exists());
+        assert!(!dir.path().join("helper.1").exists());
+        let is_seen = processes::is_first_namespace().unwrap();
+        assert_eq!(dir.path().join("attached-from.1").exists(), !is_seen, "its containers may live where it is hidden");
     }
 
     /// Another user could otherwise stop the helpers, or have a plugin take any process for one.

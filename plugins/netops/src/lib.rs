@@ -19,6 +19,7 @@
 //! | [`tc`] | token buckets, and what comes in sent through another link |
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
 //! | [`packet`] | UDP on a link without addresses |
+//! | [`probe`] | packets that ask the kernel what it does with a container's, and the fate of each |
 //! | [`probe_neighbours`] | which stations of a link answer for addresses |
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
@@ -31,6 +32,8 @@
 //! | [`error`] | [`OpError`]: operation, object, place, errno, extended ack |
 //! | [`feature`] | what a kernel may lack, with its module and config option |
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 pub mod error;
 pub mod feature;
 
@@ -39,7 +42,7 @@ pub mod netns;
 
 mod answers_by_request;
 mod buffer;
-mod helper_process;
+pub mod helper_process;
 mod netlink_frames;
 mod text;
 mod unsafe_calls;
@@ -66,6 +69,8 @@ pub mod watch;
 
 pub mod packet;
 pub mod probe_neighbours;
+
+pub mod probe;
 
 pub mod sysctl;
 

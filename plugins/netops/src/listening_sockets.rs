@@ -2,8 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::{fs, io};
+
+use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{MsgFlags, setsockopt, sockopt::ReceiveTimeout};
+use nix::sys::time::TimeVal;
+
+use crate::Family;
+use crate::error::{OpError, Result, errno_of};
+use crate::netlink_connection::receive;
+use crate::netlink_frames::{Frames, NetlinkReply};
 
 /// A socket that listens, or an unconnected one of UDP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +26,18 @@ pub struct Listener {
     pub address: IpAddr,
     /// The socket's port.
     pub port: u16,
+    /// Whether an IPv6 socket without an address takes no packets of IPv4, as far as it is known.
+    pub is_ipv6_only: bool,
     inode: u64,
+}
+
+impl Listener {
+    /// Whether packets of the family may be for the socket.
+    #[must_use]
+    pub fn takes(&self, family: Family) -> bool {
+        let is_both = self.address.is_unspecified() && self.address.is_ipv6() && !self.is_ipv6_only;
+        Family::from(self.address) == family || is_both && family == Family::V4
+    }
 }
 
 /// The state of a TCP socket that listens, and of an unconnected one of UDP: `TCP_LISTEN` and `TCP_CLOSE` of
@@ -38,6 +61,88 @@ pub fn list() -> io::Result<Vec<Listener>> {
     Ok(found)
 }
 
+/// Lists the sockets in the namespace of the calling thread that wait for packets to a port of the range, by `sock_diag(7)`:
+/// the kernel leaves out all others.
+///
+/// # Errors
+/// `ENOENT`: the kernel has no `tcp_diag` or `udp_diag`.
+pub fn list_on(is_udp: bool, ports: &RangeInclusive<u16>) -> Result<Vec<Listener>> {
+    let mut found = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let failed =
+            |errno| OpError::errno("list", format!("sockets on ports {ports:?}"), errno).request("SOCK_DIAG_BY_FAMILY");
+        let socket = Socket::new(NETLINK_SOCK_DIAG).map_err(|error| failed(errno_of(error)))?;
+        setsockopt(&socket, ReceiveTimeout, &TimeVal::new(5, 0)).map_err(failed)?;
+        let request = dump_request(is_udp, u8::try_from(family).unwrap_or_default(), ports);
+        socket.send(&request, 0).map_err(|error| failed(errno_of(error)))?;
+        let mut buffer = Vec::with_capacity(1 << 15);
+        let mut is_complete = false;
+        while !is_complete {
+            match receive(&socket, &mut buffer, MsgFlags::empty()) {
+                Err(Errno::EINTR) => continue,
+                read => read.map_err(failed)?,
+            }
+            for frame in Frames::new(&buffer) {
+                match frame.answer() {
+                    NetlinkReply::Object(bytes) => found.extend(parse_socket(bytes, is_udp)),
+                    NetlinkReply::Done => is_complete = true,
+                    NetlinkReply::Failed(cause) => {
+                        return Err(OpError::new("list", format!("sockets on ports {ports:?}"), cause));
+                    }
+                    NetlinkReply::Noise => {}
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `struct nlmsghdr`, `struct inet_diag_req_v2` and a filter of linux/inet_diag.h: a port from the first to the last.
+fn dump_request(is_udp: bool, family: u8, ports: &RangeInclusive<u16>) -> Vec<u8> {
+    const SOCK_DIAG_BY_FAMILY: u16 = 20;
+    const DUMP_REQUEST: u16 = 0x301;
+    const REQ_BYTECODE: u16 = 1;
+    const S_GE: u8 = 2;
+    const S_LE: u8 = 3;
+    let (protocol, state) = if is_udp { (libc::IPPROTO_UDP, 0x07) } else { (libc::IPPROTO_TCP, 0x0a) };
+    let mut bytes = [92u32.to_ne_bytes(), [0; 4], [0; 4], [0; 4]].concat();
+    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&DUMP_REQUEST.to_ne_bytes());
+    bytes.extend([family, u8::try_from(protocol).unwrap_or_default(), 0, 0]);
+    bytes.extend((1u32 << state).to_ne_bytes());
+    bytes.extend([0; 48]);
+    for word in [20, REQ_BYTECODE] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    // An operation, the bytes to the next one where it holds, and to beyond the end where it does not; then the port.
+    for (code, beyond, port) in [(S_GE, 20u16, ports.start()), (S_LE, 12, ports.end())] {
+        bytes.extend([code, 8]);
+        bytes.extend(beyond.to_ne_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(port.to_ne_bytes());
+    }
+    bytes
+}
+
+/// `struct inet_diag_msg` and its attributes.
+fn parse_socket(frame: &[u8], is_udp: bool) -> Option<Listener> {
+    const SKV6ONLY: u16 = 11;
+    let message = frame.get(16..)?;
+    let address = match i32::from(*message.first()?) {
+        libc::AF_INET => IpAddr::from(<[u8; 4]>::try_from(message.get(8..12)?).ok()?),
+        _ => Ipv6Addr::from(<[u8; 16]>::try_from(message.get(8..24)?).ok()?).to_canonical(),
+    };
+    let port = u16::from_be_bytes(message.get(4..6)?.try_into().ok()?);
+    let inode = u32::from_ne_bytes(message.get(68..72)?.try_into().ok()?).into();
+    let (mut rest, mut is_ipv6_only) = (message.get(72..)?, false);
+    while let Some(&[low, high, kind_low, kind_high, first, ..]) = rest.get(..5) {
+        is_ipv6_only |= u16::from_ne_bytes([kind_low, kind_high]) == SKV6ONLY && first != 0;
+        let length = usize::from(u16::from_ne_bytes([low, high])).max(4);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(Listener { is_udp, address, port, is_ipv6_only, inode })
+}
+
 /// A line of Documentation/networking/proc_net_tcp.rst.
 fn parse(line: &str, is_udp: bool, state: u8) -> Option<Listener> {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -49,6 +154,7 @@ fn parse(line: &str, is_udp: bool, state: u8) -> Option<Listener> {
         is_udp,
         address: parse_address(address)?,
         port: u16::from_str_radix(port, 16).ok()?,
+        is_ipv6_only: false,
         inode: words.get(9)?.parse().ok()?,
     })
 }
@@ -109,6 +215,20 @@ mod tests {
         for process in processes(&found) {
             let process = process.unwrap();
             assert!(process.ends_with(&format!("({})", std::process::id())), "{process}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_lists_the_sockets_on_a_port_alone() {
+        for (address, takes_ipv4) in [("0.0.0.0:0", true), ("[::]:0", true)] {
+            let (tcp, udp) = (TcpListener::bind(address).unwrap(), UdpSocket::bind(address).unwrap());
+            for (is_udp, own) in [(false, tcp.local_addr().unwrap()), (true, udp.local_addr().unwrap())] {
+                let Ok(found) = list_on(is_udp, &(own.port()..=own.port())) else { continue };
+                let [listener] = &found[..] else { panic!("{own}: {found:?}") };
+                assert_eq!((listener.address, listener.port), (own.ip(), own.port()));
+                assert_eq!(listener.takes(Family::V4), takes_ipv4, "{own}");
+                assert!(processes(&[listener])[0].is_some());
+            }
         }
     }
 

@@ -21,6 +21,12 @@ impl Mac {
         let [_, _, a, b, c, d, e, g] = RandomState::new().build_hasher().finish().to_be_bytes();
         Self([a & 0xfc | 0x02, b, c, d, e, g])
     }
+
+    /// Whether one link can have the address: neither zero, as a bridge has it that lost its last port, nor a group's (IEEE 802).
+    #[must_use]
+    pub fn is_of_one_link(self) -> bool {
+        self.0[0] & 1 == 0 && self.0 != [0; 6]
+    }
 }
 
 impl fmt::Display for Mac {

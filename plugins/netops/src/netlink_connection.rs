@@ -257,7 +257,6 @@ impl Kernel {
         joined.map_err(|errno| OpError::errno("open", "a netlink socket", errno).at(&self.place))
     }
 
-    /// As [`receive`].
     pub(crate) fn receive(&self, buffer: &mut Vec<u8>, flags: MsgFlags) -> std::result::Result<(), Errno> {
         receive(&self.socket, buffer, flags)
     }
@@ -313,9 +312,7 @@ pub(crate) fn open_socket(deadline: Duration) -> std::result::Result<Socket, Err
 ///
 /// A process with `CAP_NET_ADMIN` in the socket's namespace, such as one in a container, can send to this socket, and
 /// port and sequence are easy to guess. Messages of senders other than the kernel (port 0) are dropped.
-///
-/// # Errors
-/// As `recv(2)`; `EINTR` also if a message was dropped.
+/// Errors: as `recv(2)`; `EINTR` also if a message was dropped.
 pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>, flags: MsgFlags) -> std::result::Result<(), Errno> {
     buffer.clear();
     match socket.recv_from(buffer, flags.bits()) {

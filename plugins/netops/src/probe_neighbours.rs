@@ -19,7 +19,7 @@ use crate::netns::Netns;
 use crate::packet::Frames;
 
 /// `ETH_P_IPV6` (linux/if_ether.h).
-const ETH_P_IPV6: u16 = 0x86dd;
+pub(crate) const ETH_P_IPV6: u16 = 0x86dd;
 /// Requests that are sent at once, before a [`PAUSE`]: 1,600 in a second.
 const AT_ONCE: usize = 32;
 const PAUSE: Duration = Duration::from_millis(20);
@@ -114,7 +114,7 @@ pub(crate) fn arp_answer(frame: &[u8]) -> Option<(IpAddr, Mac)> {
 }
 
 /// A request for an address (RFC 4861, 4.3) to the multicast address of all stations that may have it.
-fn solicitation(mac: Mac, target: Ipv6Addr) -> Vec<u8> {
+pub(crate) fn solicitation(mac: Mac, target: Ipv6Addr) -> Vec<u8> {
     let [.., x, y, z] = target.octets();
     let [a, b, c, d, e, g] = mac.0;
     let from = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, g];

@@ -224,6 +224,19 @@ pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, family: Family)
     Ok(list_like(net, message, table)?.iter().flat_map(read).filter(is_wanted).collect())
 }
 
+/// The IPv6 routes of all tables that the kernel made by router advertisements.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn list_advertised(net: &Kernel) -> Result<Vec<Route>> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet6;
+    message.header.kind = RouteType::Unicast;
+    message.header.protocol = RouteProtocol::Ra;
+    let is_it = |message: &RouteMessage| message.header.protocol == RouteProtocol::Ra;
+    Ok(list_like(net, message, None)?.iter().filter(|message| is_it(message)).flat_map(read).collect())
+}
+
 /// The unicast routes of one table or (`None`) all, as a request for them gets: a kernel without strict checking lists those
 /// of all tables and kinds, and some copies that it has made for single destinations.
 fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<Vec<RouteMessage>> {

@@ -134,39 +134,83 @@ pub fn find(key: &Key) -> Result<Option<String>> {
     }
 }
 
-/// Writes a value. If `/proc/sys` is read-only and the key already has the value, this succeeds.
+/// The outcome when a key cannot get its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// An error.
+    Always,
+    /// An error unless the kernel has no such key: one without IPv6.
+    WhereThere,
+    /// The same, but a warning where `/proc/sys` is read-only or belongs to another user.
+    WhereWritable,
+    /// A warning.
+    Wish,
+}
+
+/// Gives a key its value as [`ensure`], and judges a failure: what only is a wish may fail, with a warning that names key and
+/// reason. All sysctls of plugins but those that a config lists are written this way.
 ///
 /// # Errors
-/// `ENOENT` as for [`read`]; `EINVAL`: the kernel refuses the value; `EROFS`: `/proc/sys` is read-only, and the key has
+/// As [`ensure`], for what is needed.
+pub fn set(key: &Key, value: &str, need: Need) -> Result<()> {
+    match (ensure(key, value), need) {
+        // Only where the kernel's values can be seen is an absent one a kernel without IPv6.
+        (Err(error), Need::WhereThere | Need::WhereWritable | Need::Wish) if error.is_absent() && are_visible() => {
+            Ok(())
+        }
+        (Err(error), Need::WhereWritable | Need::Wish) if need == Need::Wish || is_read_only(&error) => {
+            tracing::warn!(%error, "going on without");
+            Ok(())
+        }
+        (done, _) => done,
+    }
+}
+
+fn is_read_only(error: &OpError) -> bool {
+    matches!(error.os_errno(), Some(Errno::EROFS | Errno::EACCES | Errno::EPERM))
+}
+
+/// Writes a value unless the key has it, also where `/proc/sys` is read-only. Some writes (`forwarding`, `disable_ipv6`) retry in
+/// a busy loop while another process changes links.
+///
+/// # Errors
+/// `ENOENT` as for [`read`]; `EINVAL`: the kernel refuses the value; `EROFS`, `EACCES`: the key cannot be written, and has
 /// another value.
-pub fn write(key: &Key, value: &str) -> Result<()> {
-    tracing::debug!("write {} = {value}", key.object());
+pub fn ensure(key: &Key, value: &str) -> Result<()> {
+    use std::os::unix::fs::FileExt;
+    let failed = |error: &std::io::Error| OpError::io("write", format!("{} = {value}", key.object()), error);
     // Never create a file: where /proc/sys is a plain folder, a new file would look like success.
-    use std::io::Write;
-    let written = file::open(key.path(), OFlag::O_WRONLY, 0).and_then(|mut file| file.write_all(value.as_bytes()));
-    match written {
-        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && has(key, value).unwrap_or(false) => Ok(()),
-        written => written.map_err(|error| OpError::io("write", format!("{} = {value}", key.object()), &error)),
+    let opened = file::open(key.path(), OFlag::O_RDWR, 0);
+    let is_so = match &opened {
+        Ok(file) => has(file, value),
+        Err(_) => file::open(key.path(), OFlag::O_RDONLY, 0).and_then(|file| has(&file, value)),
+    };
+    match opened {
+        _ if is_so.unwrap_or(false) => Ok(()),
+        Err(error) => Err(failed(&error)),
+        Ok(file) => {
+            tracing::debug!("write {} = {value}", key.object());
+            // The kernel takes a value at the start of the file only.
+            file.write_all_at(value.as_bytes(), 0).map_err(|error| failed(&error))
+        }
     }
 }
 
-/// Writes a value unless the key has it. Some writes (`forwarding`, `disable_ipv6`) retry in a busy loop while another
-/// process changes links.
+/// Whether a key has a value. One that does not exist has none.
 ///
 /// # Errors
-/// As [`write()`].
-pub fn ensure(key: &Key, value: &str) -> Result<()> {
-    match has(key, value) {
-        Ok(true) => Ok(()),
-        Ok(false) => write(key, value),
-        Err(error) => Err(OpError::io("read", key.object(), &error)),
+/// As [`read`].
+pub fn is(key: &Key, value: &str) -> Result<bool> {
+    match file::open(key.path(), OFlag::O_RDONLY, 0).and_then(|file| has(&file, value)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        read => read.map_err(|error| OpError::io("read", key.object(), &error)),
     }
 }
 
-fn has(key: &Key, value: &str) -> std::io::Result<bool> {
+fn has(mut file: &std::fs::File, value: &str) -> std::io::Result<bool> {
     use std::io::Read;
     let mut text = [0; 64];
-    let length = file::open(key.path(), OFlag::O_RDONLY, 0)?.read(&mut text)?;
+    let length = file.read(&mut text)?;
     Ok(text.get(..length).is_some_and(|text| text.trim_ascii_end() == value.as_bytes()))
 }
 
@@ -174,7 +218,7 @@ fn has(key: &Key, value: &str) -> std::io::Result<bool> {
 /// that a config names. A key that has the value is not written. `None`: the key can be written only, and was.
 ///
 /// # Errors
-/// As [`write()`]; `ELOOP`, `EXDEV`: a link is in the way.
+/// As [`ensure`]; `ELOOP`, `EXDEV`: a link is in the way.
 pub fn swap(key: &Key, value: &str) -> Result<Option<String>> {
     use std::os::unix::fs::FileExt;
     let object = || format!("{} = {value}", key.object());
@@ -242,8 +286,8 @@ fn open_beneath(key: &Key, flags: OFlag) -> std::result::Result<std::fs::File, E
     let below = key.0.strip_prefix(ROOT).unwrap_or_default();
     let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
     let opened = match openat2(&root, below, how) {
-        // Before Linux 5.6; a container runtime's filter may say that, too.
-        Err(Errno::ENOSYS) => nix::fcntl::openat(&root, below, flags, Mode::empty()),
+        // Before Linux 5.6; a container runtime's filter says EPERM of a call that it does not know.
+        Err(Errno::ENOSYS | Errno::EPERM) => nix::fcntl::openat(&root, below, flags, Mode::empty()),
         opened => opened,
     };
     opened.map(Into::into)
@@ -297,11 +341,13 @@ mod tests {
 
     #[test]
     fn values_are_written_in_the_namespace_only() {
-        let netns = Netns::create().unwrap();
+        let [netns, other] = [Netns::create(), Netns::create()].map(Result::unwrap);
         let key = Key::new(&["ipv4", "ip_forward"]).unwrap();
-        in_netns(&netns, || write(&key, "1")).unwrap().unwrap();
+        // A new namespace has the value of the machine's first one.
+        other.run(|| ensure(&key, "0")).unwrap().unwrap();
+        in_netns(&netns, || ensure(&key, "1")).unwrap().unwrap();
         assert_eq!(in_netns(&netns, || read(&key)).unwrap().unwrap(), "1");
-        assert_eq!(read(&key).unwrap(), "0");
+        assert_eq!(other.run(|| read(&key)).unwrap().unwrap(), "0");
         netns.run(|| forward(Family::V6)).unwrap().unwrap();
     }
 
@@ -363,6 +409,6 @@ mod tests {
     fn an_absent_key_is_reported() {
         let key = Key::of_link("ipv4", "no-such", "arp_notify").unwrap();
         assert_eq!(find(&key).unwrap(), None);
-        assert!(write(&key, "1").unwrap_err().is_absent());
+        assert!(ensure(&key, "1").unwrap_err().is_absent());
     }
 }

@@ -283,6 +283,18 @@ fn read(message: &TcMessage) -> Option<Qdisc> {
 /// `EEXIST`: such a filter exists. `ENODEV`: one of the links is gone. [`crate::error::Cause::Unsupported`]: the kernel
 /// lacks `u32` or `mirred`.
 pub fn redirect_all(link: &Link, to: &Link) -> Request {
+    redirect_by(link, to, TcMirrorActionType::EgressRedir)
+}
+
+/// As [`redirect_all`], but the packets come in by `to`.
+///
+/// # Errors
+/// As [`redirect_all`].
+pub fn redirect_in(link: &Link, to: &Link) -> Request {
+    redirect_by(link, to, TcMirrorActionType::IngressRedir)
+}
+
+fn redirect_by(link: &Link, to: &Link, way: TcMirrorActionType) -> Request {
     let mut message = redirection(link);
     let mut selector = TcU32Selector::default();
     selector.flags = TcU32SelectorFlags::Terminal;
@@ -293,7 +305,7 @@ pub fn redirect_all(link: &Link, to: &Link) -> Request {
     message.attributes.push(TcAttribute::Options(vec![
         TcOption::U32(TcFilterU32Option::ClassId(TcHandle { major: 1, minor: 1 })),
         TcOption::U32(TcFilterU32Option::Selector(selector)),
-        TcOption::U32(TcFilterU32Option::Action(vec![redirect(to)])),
+        TcOption::U32(TcFilterU32Option::Action(vec![redirect(to, way)])),
     ]));
     Request::new(
         "add",
@@ -391,10 +403,10 @@ const INCOMING: TcHandle = TcHandle { major: TcHandle::INGRESS.major, minor: 0xf
 const ETH_P_ALL: u16 = 3; // include/uapi/linux/if_ether.h
 const PREFERENCE: u32 = 1;
 
-fn redirect(to: &Link) -> TcAction {
+fn redirect(to: &Link, way: TcMirrorActionType) -> TcAction {
     let mut mirror = TcMirror::default();
     mirror.generic.action = TcActionType::Stolen;
-    mirror.eaction = TcMirrorActionType::EgressRedir;
+    mirror.eaction = way;
     mirror.ifindex = to.index;
     let mut action = TcAction::default();
     action.attributes = vec![

@@ -32,9 +32,7 @@ impl Rest {
 ///
 /// The child keeps nothing open but the socket, its end of the pipe and `held`: no other file or lock of the caller. So
 /// no process waits for it, and the caller does not either; when the caller ends, init reaps the child.
-///
-/// # Errors
-/// `EAGAIN`, `ENOMEM`, `EMFILE`: no further process or pipe is possible; nothing was sent.
+/// Errors: `EAGAIN`, `ENOMEM`, `EMFILE`: no further process or pipe is possible; nothing was sent.
 pub(crate) fn send_from_child(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -69,9 +67,7 @@ pub(crate) fn send_from_child(
 /// Holds `file` open in a child process for as long as `rest`; then the child ends, which closes the file.
 ///
 /// The child keeps nothing else open, as with [`send_from_child`].
-///
-/// # Errors
-/// `EAGAIN`, `ENOMEM`: no further process is possible.
+/// Errors: `EAGAIN`, `ENOMEM`: no further process is possible.
 pub(crate) fn hold_in_child(file: BorrowedFd<'_>, rest: Rest) -> Result<Pid, Errno> {
     let kept = [file.as_raw_fd(), -1, -1];
     leave_zombies();
@@ -181,9 +177,7 @@ pub(crate) enum TunSetting {
 }
 
 /// Creates the tun or tap of this name and attaches it to `file`, an open `/dev/net/tun`: `TUNSETIFF`.
-///
-/// # Errors
-/// `EBUSY`: with `IFF_TUN_EXCL`, the name is taken. `EINVAL`: the name is longer than 15 bytes. Others as `ioctl(2)`.
+/// Errors: `EBUSY`: with `IFF_TUN_EXCL`, the name is taken. `EINVAL`: the name is longer than 15 bytes. Others as `ioctl(2)`.
 pub(crate) fn attach_tun(file: &File, name: &str, flags: libc::c_short) -> Result<(), Errno> {
     // SAFETY: an `ifreq` consists of integers, arrays of them and unions of both. Zeroes are valid for all of these.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -201,9 +195,7 @@ pub(crate) fn attach_tun(file: &File, name: &str, flags: libc::c_short) -> Resul
 }
 
 /// The kind of the namespace that `file`, a regular file, is: `CLONE_NEWNET` and the like (`NS_GET_NSTYPE`, linux/nsfs.h).
-///
-/// # Errors
-/// `ENOTTY`: it is no namespace, or the kernel is older than 4.11.
+/// Errors: `ENOTTY`: it is no namespace, or the kernel is older than 4.11.
 pub(crate) fn namespace_kind(file: &File) -> Result<libc::c_int, Errno> {
     let number = nix::request_code_none!(0xb7, 3);
     // SAFETY: this request has no argument and accesses no memory of the caller.
@@ -212,9 +204,7 @@ pub(crate) fn namespace_kind(file: &File) -> Result<libc::c_int, Errno> {
 
 /// Takes a read lease of `file`, which is open for reading only: no process has the file open for writing, and one that opens it
 /// for writing waits until the lease is returned (`F_SETLEASE`).
-///
-/// # Errors
-/// `EAGAIN`: it is open for writing. `EACCES`: it is another user's. `EINVAL`: its file system has no leases.
+/// Errors: `EAGAIN`: it is open for writing. `EACCES`: it is another user's. `EINVAL`: its file system has no leases.
 pub(crate) fn take_read_lease(file: &File) -> Result<(), Errno> {
     /// Chooses the signal that tells the holder of a process that waits (asm-generic/fcntl.h).
     const F_SETSIG: libc::c_int = 10;

@@ -108,6 +108,33 @@ fn flows_to_other_ports_and_addresses_stay() {
     .unwrap();
 }
 
+#[test]
+fn one_flow_is_deleted_in_whichever_zone_it_is() {
+    Netns::run_in_new(|| {
+        testns::needs!(has_programs("one_flow_is_deleted_in_whichever_zone_it_is"));
+        sh("ip link set lo up");
+        translate(1, 2);
+        sh("nft 'add table inet z; add chain inet z output { type filter hook output priority raw; }
+            add rule inet z output udp dport 54 ct zone set 7'");
+        let (client, other) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+        let _servers = [socket("127.0.0.1:53"), socket("127.0.0.1:54")];
+        for server in ["127.0.0.1:53", "127.0.0.1:54"] {
+            client.send_to(b"x", server).unwrap();
+            other.send_to(b"x", server).unwrap();
+            let from = client.local_addr().unwrap();
+            conntrack::delete_udp_flow(from, server.parse().unwrap()).unwrap();
+            let mut left = Vec::new();
+            conntrack::delete_udp(&FAMILIES, &mut |flow| {
+                left.push(flow.from);
+                true
+            })
+            .unwrap();
+            assert_eq!(left, [other.local_addr().unwrap()], "{server}");
+        }
+    })
+    .unwrap();
+}
+
 /// The number of entries that a busy name server has.
 #[test]
 fn many_flows_are_deleted_at_once() {

@@ -195,19 +195,15 @@ fn a_trial_reports_the_error_of_a_commit_and_changes_nothing() {
 }
 
 #[test]
-fn elements_and_lookups_of_other_programs_are_read() {
+fn lookups_of_other_programs_are_read() {
     in_netns(|| {
         let script = "add table bridge b; add set bridge b allowed { type ifname . ether_addr; }; add chain bridge b port; \
-                      add element bridge b allowed { \"veth1\" . 02:00:00:00:00:01 comment \"x\" }; \
                       add rule bridge b port iifname . ether saddr @allowed return";
         if nft_says(&[script]).is_none() {
-            return testns::skip("elements_and_lookups_of_other_programs_are_read", "no nft(8) here");
+            return testns::skip("lookups_of_other_programs_are_read", "no nft(8) here");
         }
         let table = Table::new(Family::Bridge, "b");
         let mut nft = Nft::open("the host").unwrap();
-        let elements = nft.list_elements(&table, &"allowed".into()).unwrap();
-        let key = [&b"veth1"[..], &[0; 11], &[2, 0, 0, 0, 0, 1], &[0; 2]].concat();
-        assert_eq!(elements.iter().map(|element| &element.key).collect::<Vec<_>>(), [&key]);
         let exprs = vec![
             Expr::Meta(Meta::IifName, Register::R1),
             load_ether_saddr(Register::R2),

@@ -280,7 +280,7 @@ pub fn restore_sysctls(link: &str, wanted: &Values, now: &Values) -> Vec<(bool, 
     let mut failed = Vec::new();
     for family in ["ipv4", "ipv6"] {
         for (name, value) in changed(family, wanted, now) {
-            let written = Key::of_link(family, link, name).and_then(|key| sysctl::write(&key, &value.to_string()));
+            let written = Key::of_link(family, link, name).and_then(|key| sysctl::ensure(&key, &value.to_string()));
             let is_critical = || CRITICAL.contains(&&*format!("{family}/{name}"));
             failed.extend(written.err().map(|error| (is_critical(), error)));
         }

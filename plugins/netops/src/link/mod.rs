@@ -24,9 +24,10 @@ pub mod vrf;
 
 pub use bridge::{Bridge, create_bridge};
 pub use kind::Kind;
-pub use name::{LinkName, NAME_BYTES_MAX, NameError, is_name};
+use name::is_any_name;
+pub use name::{AnyName, AnyNameError, LinkName, NAME_BYTES_MAX, NameError, is_name};
 pub use new::{NewLink, Place, create};
-pub use router::{Advertised, advertised};
+pub use router::{Advertised, advertised, has_routers, list_hosts_only};
 pub use settings::{Settings, add_alt_names, delete_alt_names, set};
 pub use transfer::{Before, transfer, transfer_by_way};
 pub use veth::{Veth, create_free_veth, create_veth};
@@ -34,7 +35,7 @@ pub use without_lock::{BridgeVlans, Sight, see};
 
 use std::collections::BTreeMap;
 
-use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_core::{DefaultNla, NLM_F_DUMP};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
 use nix::errno::Errno;
@@ -127,6 +128,8 @@ pub enum PortFault {
     NoMulticast,
 }
 
+const IFLA_ALT_IFNAME: u16 = 53; // include/uapi/linux/if_link.h
+
 /// The link a request is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -155,6 +158,12 @@ impl Target {
 
     pub(crate) fn message(&self) -> LinkMessage {
         match self.index {
+            0 if self.name.len() > NAME_BYTES_MAX => {
+                let name = [self.name.as_bytes(), &[0]].concat();
+                let mut message = LinkMessage::default();
+                message.attributes.push(LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, name)));
+                message
+            }
             0 => LinkUnspec::new_with_name(&self.name).build(),
             index => LinkUnspec::new_with_index(index).build(),
         }
@@ -167,16 +176,21 @@ impl From<&Link> for Target {
     }
 }
 
-/// Reads the link, which must exist. A text that cannot be a link's name ([`is_name`]) is not sent to the kernel.
+/// Reads the link, which must exist. A text that cannot be a link's name ([`AnyName`]) is not sent to the kernel.
 ///
 /// # Errors
 /// `ENODEV`: the link does not exist.
 pub fn get(net: &Kernel, target: &Target) -> Result<Link> {
-    if target.index == 0 && !is_name(&target.name) {
-        let start: String = target.name.chars().take(2 * NAME_BYTES_MAX).collect();
-        return Err(OpError::errno("get", format!("link {start:?}"), Errno::ENODEV).at(net.place()));
+    let start = || target.name.chars().take(2 * NAME_BYTES_MAX).collect::<String>();
+    let absent = || OpError::errno("get", format!("link {:?}", start()), Errno::ENODEV).at(net.place());
+    if target.index == 0 && !is_any_name(&target.name) {
+        return Err(absent());
     }
-    only(net.call(get_request(target))?, net, &target.name)
+    match net.call(get_request(target)) {
+        // A kernel before 5.5 has no names of such a length, and asks for another one.
+        Err(error) if error.os_errno() == Some(Errno::EINVAL) && target.name.len() > NAME_BYTES_MAX => Err(absent()),
+        reply => only(reply?, net, &target.name),
+    }
 }
 
 /// Reads the link with this name, if it exists.

@@ -5,10 +5,9 @@
 //! a new connection by themselves.
 //!
 //! The messages are built here because there are only six: a request for the number of flows or for a list, their answers,
-//! a deletion and its ack, and nf_tables already has the encoding. netlink-packet-netfilter has types, but no socket and no
-//! filter.
+//! a deletion and its ack, and nf_tables already has the encoding.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netlink_sys::Socket;
 use nix::errno::Errno;
@@ -40,6 +39,7 @@ const IP_DESTINATION: u16 = 2;
 const IP6_SOURCE: u16 = 3;
 const IP6_DESTINATION: u16 = 4;
 const PROTO_NUMBER: u16 = 1;
+const PROTO_SOURCE_PORT: u16 = 2;
 const PROTO_DESTINATION_PORT: u16 = 3;
 const FILTER_ORIG_FLAGS: u16 = 1;
 /// `CTA_STATS_GLOBAL_ENTRIES`.
@@ -55,6 +55,8 @@ const PART: usize = 100;
 /// A UDP flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
+    /// The address and port of the client.
+    pub from: SocketAddr,
     /// The address that its packets are sent to, before any translation.
     pub address: IpAddr,
     /// The port that they are sent to, before any translation.
@@ -99,6 +101,34 @@ pub fn delete_udp(families: &[Family], is_meant: &mut dyn FnMut(&Flow) -> bool) 
         }
     }
     Ok(deleted)
+}
+
+/// Deletes the entry of one UDP flow of the calling thread's network namespace, by the addresses of its first packet, in whichever
+/// zone of connection tracking it is. No entry is no error.
+///
+/// # Errors
+/// As [`delete_udp`].
+pub fn delete_udp_flow(from: SocketAddr, to: SocketAddr) -> Result<()> {
+    let mut w = Writer::default();
+    let kinds = if from.is_ipv4() { (IP_SOURCE, IP_DESTINATION) } else { (IP6_SOURCE, IP6_DESTINATION) };
+    w.nest(TUPLE_IP, |w| {
+        w.attr(kinds.0, &super::octets(from.ip()));
+        w.attr(kinds.1, &super::octets(to.ip()));
+    });
+    w.nest(TUPLE_PROTO, |w| {
+        w.attr(PROTO_NUMBER, &[u8::try_from(IPPROTO_UDP).unwrap_or_default()]);
+        w.attr(PROTO_SOURCE_PORT, &from.port().to_be_bytes());
+        w.attr(PROTO_DESTINATION_PORT, &to.port().to_be_bytes());
+    });
+    let (tuple, family) = (w.finish().unwrap_or_default(), Family::of(from.ip()));
+    let mut flows = Flows::open()?;
+    // Without a zone the kernel looks into the first one alone, and only a list tells of others.
+    if flows.delete(family, &[vec![(TUPLE_ORIG, tuple)]])? == 0 {
+        let is_it = |flow: &Flow| (flow.from, flow.address, flow.port) == (from, to.ip(), to.port());
+        let found = flows.list(family, &mut |flow| is_it(flow), true)?;
+        flows.delete(family, &found)?;
+    }
+    Ok(())
 }
 
 fn is_absent(error: &OpError) -> bool {
@@ -239,10 +269,12 @@ fn udp(flow: Attrs<'_>) -> Option<Flow> {
     let (sent, answered) = (flow.nested(TUPLE_ORIG), flow.nested(TUPLE_REPLY));
     let proto = sent.nested(TUPLE_PROTO);
     let number = proto.get(PROTO_NUMBER).and_then(|number| number.first())?;
-    let port = proto.get(PROTO_DESTINATION_PORT).and_then(|port| port.try_into().ok()).map(u16::from_be_bytes)?;
+    let port_of = |kind| proto.get(kind).and_then(|port| port.try_into().ok()).map(u16::from_be_bytes);
+    let (from, port) = (port_of(PROTO_SOURCE_PORT)?, port_of(PROTO_DESTINATION_PORT)?);
+    let from = SocketAddr::new(ip(sent.nested(TUPLE_IP), IP_SOURCE, IP6_SOURCE)?, from);
     let address = ip(sent.nested(TUPLE_IP), IP_DESTINATION, IP6_DESTINATION)?;
     let server = ip(answered.nested(TUPLE_IP), IP_SOURCE, IP6_SOURCE)?;
-    (i32::from(*number) == IPPROTO_UDP).then_some(Flow { address, port, server })
+    (i32::from(*number) == IPPROTO_UDP).then_some(Flow { from, address, port, server })
 }
 
 fn ip(tuple: Attrs<'_>, ipv4: u16, ipv6: u16) -> Option<IpAddr> {

@@ -35,16 +35,6 @@ impl Register {
     pub const R1: Self = Self(1);
     /// The next 16 bytes: the second field of a concatenation whose first is an ifname.
     pub const R2: Self = Self(2);
-
-    /// The register's place in the bytes that all registers share, which have names of 16 bytes (1 to 4) and of 4 (from 8 on).
-    #[must_use]
-    pub fn offset_bytes(self) -> Option<usize> {
-        match usize::try_from(self.0).ok()? {
-            0 | 5..=7 => None,
-            wide @ 1..=4 => Some((wide - 1) * 16),
-            narrow => Some((narrow - 8) * 4),
-        }
-    }
 }
 
 /// The verdict on a packet (`enum nft_verdicts`).
@@ -177,20 +167,6 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// Whether the expression puts packets in another zone of connection tracking.
-    #[must_use]
-    pub fn sets_zone(&self) -> bool {
-        // NFTA_CT_KEY, NFTA_CT_SREG and NFT_CT_ZONE of linux/netfilter/nf_tables.h.
-        let (key, from, zone) = (2, 4, 17);
-        match self {
-            Self::Other { name, data } if name == "ct" => {
-                let data = Attrs(data);
-                data.be32(key) == Some(zone) && data.get(from).is_some()
-            }
-            _ => false,
-        }
-    }
-
     fn name(&self) -> &str {
         match self {
             Self::Meta(..) | Self::SetMark(_) => "meta",

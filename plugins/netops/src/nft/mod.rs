@@ -12,6 +12,7 @@ mod query;
 mod reply;
 mod socket;
 mod statement;
+pub mod trace;
 mod transaction;
 mod wire;
 
@@ -19,7 +20,7 @@ pub use expr::{Base, Cmp, Expr, Meta, Register, Verdict};
 pub use extension::{Extension, ExtensionKind};
 pub use object::{BaseChain, Chain, ChainType, Family, Hook, Name, Rule, Table};
 pub use query::{Look, Wanted};
-pub use reply::{BaseInfo, Body, ChainInfo, ElementInfo, Reply, RuleInfo, TableInfo, Undecoded, parse_replies};
+pub use reply::{BaseInfo, Body, ChainInfo, Reply, RuleInfo, TableInfo, Undecoded, parse_replies};
 pub(crate) use socket::rest;
 pub use socket::{MAX_CHANGES, Nft};
 pub use statement::{Side, address_in, load_address, load_ether_saddr, nfproto_is, normalised, octets};

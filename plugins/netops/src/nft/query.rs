@@ -3,10 +3,10 @@
 use nix::errno::Errno;
 
 use super::extension::ExtensionKind;
-use super::object::{Chain, Family, Name, Rule, Table};
-use super::reply::{Body, ChainInfo, ElementInfo, TableInfo, Undecoded, comment_of};
+use super::object::{Chain, Family, Rule, Table};
+use super::reply::{Body, ChainInfo, TableInfo, Undecoded, comment_of};
 use super::socket::Nft;
-use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, NEWRULE};
+use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETTABLE, NEWRULE};
 use super::wire::{RawMessage, Writer};
 use crate::error::{OpError, Result};
 
@@ -194,27 +194,10 @@ impl Nft {
         }
     }
 
-    /// Lists the elements of a set or map, as the kernel reports them; empty if it does not exist.
-    ///
-    /// # Errors
-    /// Any error except absence; a timeout if other processes kept changing the ruleset.
-    pub fn list_elements(&mut self, table: &Table, name: &Name) -> Result<Vec<ElementInfo>> {
-        let object = format_args!("elements of nft set {table} {name}");
-        let ask = |w: &mut Writer| {
-            w.text(1, &table.name);
-            w.text(2, name);
-        };
-        let parts = self.list(GETSETELEM, table.family, &object, ask, |body| match body {
-            Body::Elements(elements) => Some(elements),
-            _ => None,
-        })?;
-        Ok(parts.into_iter().flatten().collect())
-    }
-
     /// Lists the chains of a table; empty if the table does not exist.
     ///
     /// # Errors
-    /// As [`Nft::list_elements`].
+    /// Any error except absence; a timeout if other processes kept changing the ruleset.
     pub fn list_chains(&mut self, table: &Table) -> Result<Vec<ChainInfo>> {
         let object = format_args!("chains of nft table {table}");
         let ask = |w: &mut Writer| w.text(1, &table.name);
@@ -228,7 +211,7 @@ impl Nft {
     /// Lists the base chains of all tables of a family.
     ///
     /// # Errors
-    /// As [`Nft::list_elements`].
+    /// As [`Nft::list_chains`].
     pub fn list_base_chains(&mut self, family: Family) -> Result<Vec<ChainInfo>> {
         let object = "nft chains";
         self.list(
@@ -246,7 +229,7 @@ impl Nft {
     /// Lists the rules of a chain; empty if the chain does not exist.
     ///
     /// # Errors
-    /// As [`Nft::list_elements`].
+    /// As [`Nft::list_chains`].
     pub fn list_rules(&mut self, chain: &Chain) -> Result<Vec<Rule>> {
         self.list_rules_where(chain, |_| true)
     }
@@ -255,7 +238,7 @@ impl Nft {
     /// cost the kernel as much, but are not decoded here.
     ///
     /// # Errors
-    /// As [`Nft::list_elements`].
+    /// As [`Nft::list_chains`].
     pub fn list_rules_where(&mut self, chain: &Chain, is_wanted: impl Fn(Option<&str>) -> bool) -> Result<Vec<Rule>> {
         let is_wanted = |message: RawMessage<'_>| message.kind != NEWRULE || is_wanted(comment_of(message).as_deref());
         self.list_rules_of(chain, is_wanted)
@@ -265,7 +248,7 @@ impl Nft {
     /// kernel as much, but are not decoded here, which costs several times as much.
     ///
     /// # Errors
-    /// As [`Nft::list_elements`].
+    /// As [`Nft::list_chains`].
     pub fn list_rules_by(&mut self, chain: &Chain, is_wanted: impl Fn(Undecoded<'_>) -> bool) -> Result<Vec<Rule>> {
         let is_wanted = |message: RawMessage<'_>| message.kind != NEWRULE || is_wanted(Undecoded::of(message));
         self.list_rules_of(chain, is_wanted)
@@ -274,7 +257,7 @@ impl Nft {
     /// Lists the rules of all chains of a table; empty if the table does not exist.
     ///
     /// # Errors
-    /// As [`Nft::list_elements`].
+    /// As [`Nft::list_chains`].
     pub fn list_all_rules(&mut self, table: &Table) -> Result<Vec<Rule>> {
         let family = table.family;
         let object = format_args!("rules of nft table {table}");

@@ -2,9 +2,9 @@
 
 use nix::errno::Errno;
 
-use super::expr::{Expr, Verdict};
+use super::expr::Expr;
 use super::object::{BaseChain, Family, Rule, Table};
-use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NEWRULE, NEWSETELEM, NEWTABLE, NOTE};
+use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NEWRULE, NEWTABLE, NOTE};
 use super::wire::{Attrs, HEADER_LEN, RawMessage, RawMessages, c_text, u32_ne};
 
 // linux/netlink.h.
@@ -45,8 +45,6 @@ pub enum Body {
     Chain(ChainInfo),
     /// A rule.
     Rule(RuleInfo),
-    /// Some elements of one set.
-    Elements(Vec<ElementInfo>),
     /// The generation of the ruleset.
     Generation(u32),
     /// Any other message, with its type.
@@ -123,22 +121,6 @@ pub struct RuleInfo {
     pub note: Option<String>,
 }
 
-/// An element as the kernel reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ElementInfo {
-    /// The bytes of its key; of a range in a concatenation, those of its first.
-    pub key: Vec<u8>,
-    /// The last key of a range in a concatenation.
-    pub key_end: Option<Vec<u8>>,
-    /// The verdict, in a map.
-    pub verdict: Option<Verdict>,
-    /// Whether the key is the one behind the last of an interval.
-    pub is_interval_end: bool,
-}
-
-/// `NFT_SET_ELEM_INTERVAL_END`.
-const INTERVAL_END: u32 = 1;
-
 /// `NFT_TABLE_F_DORMANT`.
 const TABLE_DORMANT: u32 = 1;
 
@@ -174,7 +156,6 @@ pub fn parse_replies(bytes: &[u8]) -> Vec<Reply> {
     RawMessages(bytes).map(parse_reply).collect()
 }
 
-/// The comment of a rule.
 pub(super) fn comment_of(rule: RawMessage<'_>) -> Option<String> {
     rule.attrs().get(RULE_USERDATA).and_then(|userdata| parse_userdata(userdata, COMMENT))
 }
@@ -223,7 +204,6 @@ pub(super) fn parse_reply(message: RawMessage<'_>) -> Reply {
         NEWTABLE => Body::Table(parse_table(message.attrs())),
         NEWCHAIN => Body::Chain(parse_chain(message.attrs())),
         NEWRULE => Body::Rule(parse_rule(message)),
-        NEWSETELEM => Body::Elements(message.attrs().nested(3).map(parse_element).collect()),
         NEWGEN => Body::Generation(message.attrs().be32(1).unwrap_or_default()),
         other => Body::Other(other),
     };
@@ -296,16 +276,6 @@ fn parse_rule(message: RawMessage<'_>) -> RuleInfo {
         exprs: attrs.nested(4).map(|(_, expr)| Expr::parse(Attrs(expr))).collect(),
         comment: comment_of(message),
         note: attrs.get(RULE_USERDATA).and_then(|userdata| parse_userdata(userdata, NOTE)),
-    }
-}
-
-fn parse_element((_, element): (u16, &[u8])) -> ElementInfo {
-    let attrs = Attrs(element);
-    ElementInfo {
-        key: attrs.nested(1).get(1).unwrap_or_default().to_vec(),
-        key_end: attrs.nested(10).get(1).map(<[u8]>::to_vec),
-        verdict: Verdict::parse(attrs.nested(2)),
-        is_interval_end: attrs.be32(3).is_some_and(|flags| flags & INTERVAL_END != 0),
     }
 }
 

@@ -16,10 +16,9 @@ const DELCHAIN: u16 = SUBSYS | 5;
 pub(super) const NEWRULE: u16 = SUBSYS | 6;
 pub(super) const GETRULE: u16 = SUBSYS | 7;
 const DELRULE: u16 = SUBSYS | 8;
-pub(super) const NEWSETELEM: u16 = SUBSYS | 12;
-pub(super) const GETSETELEM: u16 = SUBSYS | 13;
 pub(super) const NEWGEN: u16 = SUBSYS | 15;
 pub(super) const GETGEN: u16 = SUBSYS | 16;
+pub(super) const TRACE: u16 = SUBSYS | 17;
 /// `NFNL_MSG_COMPAT_GET` of `NFNL_SUBSYS_NFT_COMPAT`.
 pub(super) const GETCOMPAT: u16 = 11 << 8;
 const BATCH_BEGIN: u16 = 0x10;
@@ -41,8 +40,21 @@ pub enum Change {
     /// Clears a table's flags, `dormant` among them; creates the table if it is missing. The kernel refuses new base
     /// chains of the table in the same transaction.
     WakeTable(Table),
+    /// Creates a table that only this connection can change, and that ends with it; a kernel before 5.12 creates one that stays.
+    OwnTable(Table),
     /// Creates the chain if it is missing; the rules of an existing one stay.
     EnsureChain(Chain),
+    /// Creates a base chain of family netdev that sees what a link receives or sends.
+    EnsureLinkChain {
+        /// The chain, without a hook.
+        chain: Chain,
+        /// The link's name.
+        link: String,
+        /// Whether the chain sees what the link sends (kernel 5.16).
+        is_egress: bool,
+        /// The chain's priority.
+        priority: i32,
+    },
     /// Appends a rule to its chain.
     AppendRule(Rule),
     /// Inserts a rule at the start of its chain.
@@ -67,8 +79,8 @@ pub enum Change {
 impl Change {
     fn kind_and_flags(&self) -> (u16, u16) {
         match self {
-            Self::EnsureTable(_) | Self::WakeTable(_) => (NEWTABLE, CREATE),
-            Self::EnsureChain(_) => (NEWCHAIN, CREATE),
+            Self::EnsureTable(_) | Self::WakeTable(_) | Self::OwnTable(_) => (NEWTABLE, CREATE),
+            Self::EnsureChain(_) | Self::EnsureLinkChain { .. } => (NEWCHAIN, CREATE),
             Self::AppendRule(_) => (NEWRULE, CREATE | APPEND),
             Self::PrependRule(_) | Self::InsertRule { .. } => (NEWRULE, CREATE),
             Self::FlushChain(_) | Self::DeleteRule(_) => (DELRULE, 0),
@@ -79,8 +91,13 @@ impl Change {
 
     fn table(&self) -> &Table {
         match self {
-            Self::EnsureTable(table) | Self::WakeTable(table) | Self::DeleteTable(table) => table,
-            Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => &chain.table,
+            Self::EnsureTable(table) | Self::WakeTable(table) | Self::OwnTable(table) | Self::DeleteTable(table) => {
+                table
+            }
+            Self::EnsureChain(chain)
+            | Self::EnsureLinkChain { chain, .. }
+            | Self::FlushChain(chain)
+            | Self::DeleteChain(chain) => &chain.table,
             Self::AppendRule(rule)
             | Self::PrependRule(rule)
             | Self::InsertRule { rule, .. }
@@ -93,7 +110,9 @@ impl Change {
         match self {
             Self::WakeTable(_) => "wake",
             Self::EnsureTable(_)
+            | Self::OwnTable(_)
             | Self::EnsureChain(_)
+            | Self::EnsureLinkChain { .. }
             | Self::AppendRule(_)
             | Self::PrependRule(_)
             | Self::InsertRule { .. } => "create",
@@ -105,10 +124,13 @@ impl Change {
     /// The object in an error message.
     pub(super) fn object(&self) -> String {
         match self {
-            Self::EnsureTable(table) | Self::WakeTable(table) | Self::DeleteTable(table) => {
+            Self::EnsureTable(table) | Self::WakeTable(table) | Self::OwnTable(table) | Self::DeleteTable(table) => {
                 format!("nft table {table}")
             }
-            Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => {
+            Self::EnsureChain(chain)
+            | Self::EnsureLinkChain { chain, .. }
+            | Self::FlushChain(chain)
+            | Self::DeleteChain(chain) => {
                 format!("nft chain {} {}", chain.table, chain.name)
             }
             Self::AppendRule(rule)
@@ -121,8 +143,8 @@ impl Change {
     /// The kernel's name of the request.
     pub(super) fn request(&self) -> &'static str {
         match self {
-            Self::EnsureTable(_) | Self::WakeTable(_) => "NFT_MSG_NEWTABLE",
-            Self::EnsureChain(_) => "NFT_MSG_NEWCHAIN",
+            Self::EnsureTable(_) | Self::WakeTable(_) | Self::OwnTable(_) => "NFT_MSG_NEWTABLE",
+            Self::EnsureChain(_) | Self::EnsureLinkChain { .. } => "NFT_MSG_NEWCHAIN",
             Self::AppendRule(_) | Self::PrependRule(_) | Self::InsertRule { .. } => "NFT_MSG_NEWRULE",
             Self::FlushChain(_) | Self::DeleteRule(_) => "NFT_MSG_DELRULE",
             Self::DeleteTable(_) => "NFT_MSG_DELTABLE",
@@ -136,7 +158,19 @@ impl Change {
         match self {
             Self::EnsureTable(_) | Self::DeleteTable(_) => {}
             Self::WakeTable(_) => w.be32(2, 0),
+            // NFT_TABLE_F_OWNER.
+            Self::OwnTable(_) => w.be32(2, 2),
             Self::EnsureChain(chain) => encode_chain(chain, w),
+            Self::EnsureLinkChain { chain, link, is_egress, priority } => {
+                w.text(3, &chain.name);
+                w.nest(4, |w| {
+                    // NF_NETDEV_INGRESS, NF_NETDEV_EGRESS.
+                    w.be32(1, u32::from(*is_egress));
+                    w.attr(2, &priority.to_be_bytes());
+                    w.text(3, link);
+                });
+                w.text(7, "filter");
+            }
             Self::DeleteChain(chain) => w.text(3, &chain.name),
             Self::FlushChain(chain) => w.text(2, &chain.name),
             Self::AppendRule(rule) | Self::PrependRule(rule) => encode_rule(rule, w),

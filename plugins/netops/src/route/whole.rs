@@ -10,10 +10,11 @@ use netlink_packet_route::route::{
     RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHopFlags, RouteProtocol, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
 
 use super::{Route, list_like, read};
 use crate::addr::Family;
-use crate::error::Result;
+use crate::error::{OpError, Result};
 use crate::netlink_connection::{Kernel, Request};
 
 /// A unicast route.
@@ -212,6 +213,31 @@ pub fn add(route: &Whole) -> Request {
         (false, false) => NLM_F_CREATE | NLM_F_EXCL,
     };
     route.request("add", "RTM_NEWROUTE", RouteNetlinkMessage::NewRoute(route.message.clone())).flags(flags)
+}
+
+/// Adds routes that a link has lost, beside those of other links; one that is there stays.
+///
+/// # Errors
+/// As [`add`], for the first route that the kernel refuses; all others are added.
+pub fn restore(net: &Kernel, routes: impl IntoIterator<Item = Whole>) -> Result<()> {
+    let added = net.run_each(routes.into_iter().map(|route| add(&route)).collect());
+    first(added, |error| error.os_errno() == Some(Errno::EEXIST))
+}
+
+/// Deletes a link's routes, whose order is [`list`]'s, and of those that it shares with other links its part; what is gone is
+/// deleted. IPv4 has no part of a route that could be deleted alone: such a route stays.
+///
+/// # Errors
+/// As [`delete`], for the first route that the kernel refuses; all others are deleted.
+pub fn remove(net: &Kernel, routes: &[Whole]) -> Result<()> {
+    first(
+        net.run_each(routes.iter().rev().filter(|route| route.is_deletable()).map(delete).collect()),
+        OpError::is_absent,
+    )
+}
+
+fn first(done: Vec<Result<()>>, is_fine: impl Fn(&OpError) -> bool) -> Result<()> {
+    done.into_iter().filter_map(Result::err).find(|error| !is_fine(error)).map_or(Ok(()), Err)
 }
 
 /// Adds a route, which must be the only one with its destination, table and metric.

@@ -2,6 +2,7 @@
 
 use super::{bridge, on_node, veth};
 use netops::link::{self, Link, Target, Veth};
+use netops::probe::Outside;
 use netops::{Errno, Kernel, Netns, link_removal};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -71,6 +72,22 @@ fn removal_of_several_links_reports_the_refused_one_and_removes_the_rest() {
         assert_eq!((link.index, error.object.as_str()), (lo.index, "link lo"));
         assert_eq!(error.os_errno(), Some(Errno::EOPNOTSUPP));
         assert_eq!(link::list(net, None).unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_way_in_by_each_of_two_links_is_gone_when_its_value_is() {
+    on_node(|net, _| {
+        let links = ["br0", "br1"].map(|name| bridge(net, name));
+        for _ in 0..3 {
+            let ways_in = match links.each_ref().map(|link| Outside::new(net, link)) {
+                [Ok(first), Ok(second)] => [first, second],
+                refused => return testns::skip("a_way_in_by_each_of_two_links", &format!("{refused:?}")),
+            };
+            assert_eq!(link::list(net, None).unwrap().len(), 5);
+            drop(ways_in);
+            assert_eq!(link::list(net, None).unwrap().len(), 3);
+        }
     });
 }
 
