@@ -5,9 +5,7 @@ use netops::error::Result;
 use netops::nft::{BaseInfo, Chain, ChainInfo, Change, Hook, Nft, Table, Transaction};
 
 /// Finds a chain; `None` if no chain has its name. Any priority of a base chain is accepted.
-///
-/// # Errors
-/// A base chain is needed, and the chain with that name is a regular one, or has another type or hook: its rules would never be
+/// Errors: a base chain is needed, and the chain with that name is a regular one, or has another type or hook: its rules would never be
 /// reached. Or a regular one is needed and it is a base chain, to which the kernel lets no rule jump.
 pub(crate) fn find(nft: &mut Nft, chain: &Chain) -> Result<Option<ChainInfo>> {
     let found = nft.find_chain(chain)?;
@@ -44,9 +42,7 @@ pub(crate) fn is_dormant(nft: &mut Nft, table: &Table) -> Result<bool> {
 }
 
 /// Checks that a table is not dormant, if it exists.
-///
-/// # Errors
-/// The table is dormant; the error says how to wake it.
+/// Errors: the table is dormant; the error says how to wake it.
 pub(crate) fn expect_awake(nft: &mut Nft, table: &Table) -> Result<()> {
     if !is_dormant(nft, table)? {
         return Ok(());

@@ -3,6 +3,8 @@
 //! Start at [`Filter`]. Each object has a comment that identifies its attachment ([`Names`]), so that DEL and GC find
 //! it without a result, a namespace or a record of ours. README.md shows the tables.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,13 +19,11 @@ mod names_and_comments;
 
 mod masquerade;
 mod nftables_masquerade;
-mod rules_among_others;
 mod spoof_guard;
 
 pub mod iptables;
 
-pub mod nat;
-pub mod packet_path;
+pub mod rule_words;
 
 mod inventory;
 mod retry_when_changed;

@@ -1,7 +1,7 @@
 //! Masquerade as in the reference's nftables backend: one table with a chain that has a rule for each address.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
+use crate::names_and_comments::{Names, Stale};
+use crate::{base_chains, retry_when_changed};
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use netops::error::Result;
 use netops::kernel_probe::once;
@@ -10,9 +10,7 @@ use netops::nft::{
     Verdict, address_in, load_address, nfproto_is, normalised,
 };
 use netops::{Errno, OpError};
-
-use crate::names_and_comments::{Names, Stale};
-use crate::{base_chains, retry_when_changed, rules_among_others};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const NAME: &str = "cni_plugins_masquerade";
 /// A single table for both families: the kernel supports NAT in `inet` since 5.2.
@@ -123,8 +121,7 @@ fn add_to(nft: &mut Nft, tables: &[Table], attachment: Names<'_>, addresses: &[I
                 postrouting: nft.list_rules(&postrouting(table))?,
                 stale: rules_with(nft, table, |comment| owner.owns(Some(comment)))?,
             };
-            is_set_up &= addresses.is_empty()
-                || rules_among_others::stand_in_order(&seen.postrouting, &postrouting_rules(table));
+            is_set_up &= addresses.is_empty() || stand_in_order(&seen.postrouting, &postrouting_rules(table));
             changes.extend(plan(table, attachment, &addresses, seen));
         }
         let transaction = Transaction::new(changes);
@@ -144,8 +141,7 @@ fn plan(table: &Table, attachment: Names<'_>, addresses: &[IpNetwork], seen: See
     let mut changes = Vec::new();
     if !addresses.is_empty() {
         // The reference flushes `postrouting` each time. Here, rules that an administrator added keep their place.
-        let mended =
-            rules_among_others::put_in_order(&postrouting(table), &seen.postrouting, &postrouting_rules(table));
+        let mended = put_in_order(&postrouting(table), &seen.postrouting, &postrouting_rules(table));
         if !mended.is_empty() {
             changes.push(Change::EnsureTable(table.clone()));
             changes.extend([checks(table), postrouting(table)].map(Change::EnsureChain));
@@ -253,9 +249,7 @@ pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork
             base_chains::find(nft, &chain)?;
             base_chains::expect_awake(nft, table)?;
         }
-        if !addresses.is_empty()
-            && !rules_among_others::stand_in_order(&nft.list_rules(&chain)?, &postrouting_rules(table))
-        {
+        if !addresses.is_empty() && !stand_in_order(&nft.list_rules(&chain)?, &postrouting_rules(table)) {
             let object = format!("nft chain {table} {}", chain.name);
             return Err(OpError::state("find", object, "its rules that lead to masquerade are not what they were"));
         }
@@ -282,6 +276,22 @@ fn trial(tables: &[Table]) -> Transaction {
         plan(table, no_attachment, &addresses, Seen { postrouting: Vec::new(), stale: Vec::new() })
     });
     Transaction::new(changes.collect())
+}
+
+/// Whether the chain has these rules, each once and in this order; other rules may be between them.
+pub(crate) fn stand_in_order(found: &[Rule], wanted: &[Vec<Expr>]) -> bool {
+    found.iter().map(|rule| normalised(&rule.exprs)).filter(|rule| wanted.contains(rule)).eq(wanted.iter().cloned())
+}
+
+/// The changes that put these rules into the chain in this order. Other rules stay. No changes if the rules are right
+/// already.
+pub(crate) fn put_in_order(chain: &Chain, found: &[Rule], wanted: &[Vec<Expr>]) -> Vec<Change> {
+    if stand_in_order(found, wanted) {
+        return Vec::new();
+    }
+    let ours = found.iter().filter(|rule| wanted.contains(&normalised(&rule.exprs)));
+    let deleted = ours.cloned().map(Change::DeleteRule);
+    deleted.chain(wanted.iter().cloned().map(|exprs| Change::AppendRule(chain.rule(exprs)))).collect()
 }
 
 #[cfg(test)]

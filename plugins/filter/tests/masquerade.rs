@@ -6,16 +6,15 @@
 mod probe;
 
 use std::io::Write;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::node::{ETH0, OtherNamespace, has, in_netns, in_pod, remove, remove_known, sh};
+use crate::node::{ETH0, has, in_netns, remove, remove_known, sh};
 use cni_filter::{Backend, Filter, Names, RemovalHints, gc};
 use ipnetwork::IpNetwork;
-use netops::nft::{Change, Cmp, Expr, Family, Nft, Register, Rule, Side, Table, Transaction, load_address};
+use netops::nft::{Change, Cmp, Expr, Family, Nft, Register, Side, Table, Transaction, load_address};
 
 const TABLE: Table = Table::new(Family::Inet, "cni_plugins_masquerade");
 
@@ -378,90 +377,5 @@ fn concurrent_adds_and_dels_and_other_programs_lose_no_rules() {
             assert_eq!((count("masq_checks"), count("postrouting")), (0, 3));
             is_busy.store(false, Ordering::Relaxed);
         });
-    });
-}
-
-/// A pod's packet shows the host's address to a third party, and its own to its neighbours.
-#[test]
-fn a_masqueraded_packet_has_the_hosts_address() {
-    in_netns(|| {
-        testns::needs!(has("a_masqueraded_packet_has_the_hosts_address", "ip"));
-        let (pod, remote) = (OtherNamespace::new(), OtherNamespace::new());
-        sh(&format!(
-            "echo 1 > /proc/sys/net/ipv4/ip_forward
-             ip link add p0 type veth peer name eth0 netns {pod}
-             ip link add r0 type veth peer name eth0 netns {remote}
-             ip addr add 10.1.0.1/24 dev p0; ip link set p0 up
-             ip addr add 192.0.2.1/24 dev r0; ip link set r0 up; ip route add 10.1.0.9 dev r0
-             nsenter -t {pod} -n sh -ec 'ip addr add 10.1.0.5/24 dev eth0; ip link set eth0 up
-                 ip route add default via 10.1.0.1; ip route add 10.1.0.9 via 10.1.0.1'
-             nsenter -t {remote} -n sh -ec 'ip addr add 192.0.2.2/24 dev eth0; ip addr add 10.1.0.9 dev eth0
-                 ip link set eth0 up; ip route add 10.1.0.0/24 via 192.0.2.1'",
-            pod = pod.pid(),
-            remote = remote.pid(),
-        ));
-        let source_seen = |receiver: &'static str| {
-            // Any port: a process that another test has just forked may still have the last socket.
-            let socket = in_pod(&remote, move || UdpSocket::bind((receiver, 0)).unwrap());
-            let port = socket.local_addr().unwrap().port();
-            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            // A new port each time, as translation is decided on a connection's first packet.
-            let sender = in_pod(&pod, || UdpSocket::bind("10.1.0.5:0").unwrap());
-            sender.send_to(b"x", (receiver, port)).unwrap();
-            socket.recv_from(&mut [0]).unwrap().1.ip()
-        };
-        assert_eq!(source_seen("192.0.2.2"), ip("10.1.0.5"));
-        add(ETH0, &["10.1.0.5/24"]);
-        assert_eq!(source_seen("192.0.2.2"), ip("192.0.2.1"));
-        assert_eq!(source_seen("10.1.0.9"), ip("10.1.0.5")); // in its own prefix, and routed all the same
-        remove(ETH0);
-        assert_eq!(source_seen("192.0.2.2"), ip("10.1.0.5"));
-    });
-}
-
-/// Prints what calls cost; `cargo test -p cni-filter --test it -- masquerade:: --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement, not a check"]
-fn measure() {
-    in_netns(|| {
-        let containers: Vec<_> = (0..20).map(|n| format!("c{n}")).collect();
-        let timed = |what: &str, work: &dyn Fn(Names<'_>, &[IpNetwork])| {
-            let time = |(n, container): (u32, &String)| {
-                let network = IpNetwork::new(std::net::Ipv4Addr::from(0x0a01_0005 + n).into(), 8).unwrap();
-                let start = Instant::now();
-                work(Names { container, ..ETH0 }, &[network]);
-                start.elapsed()
-            };
-            let mut times: Vec<_> = (0..).zip(&containers).map(time).collect();
-            times.sort();
-            eprintln!("{what}: {:?}, at best {:?}", times[10], times[0]);
-        };
-        for others in [0_u32, 1_000] {
-            eprintln!("-- with {others} rules of others");
-            for n in 0..others {
-                let address = std::net::Ipv4Addr::from(0x0a02_0000 + n);
-                add(Names { container: &format!("o{n}"), ..ETH0 }, &[&format!("{address}/8")]);
-            }
-            let backend = Backend::Nftables;
-            timed("DEL of nothing", &|pod, _| remove(pod));
-            timed("ADD", &|pod, address| Filter::open("").unwrap().add_masquerade(backend, pod, address).unwrap());
-            timed("CHECK", &|pod, address| Filter::open("").unwrap().check_masquerade(backend, pod, address).unwrap());
-            timed("DEL", &|pod, _| remove(pod));
-            let mut nft = Nft::open("the host").unwrap();
-            let rule = nft.list_rules(&TABLE.chain("postrouting")).unwrap().remove(0);
-            timed("  of these, a transaction that adds a rule", &|_, _| {
-                let mut nft = Nft::open("the host").unwrap();
-                nft.commit(&Transaction::new(vec![Change::AppendRule(Rule {
-                    chain: "masq_checks".into(),
-                    handle: None,
-                    ..rule.clone()
-                })]))
-                .unwrap();
-            });
-            timed("  of these, the list of all rules", &|_, _| {
-                assert!(count("masq_checks") >= usize::try_from(others).unwrap());
-            });
-            nft.commit(&Transaction::new(vec![Change::FlushChain(TABLE.chain("masq_checks"))])).unwrap();
-        }
     });
 }

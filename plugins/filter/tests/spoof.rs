@@ -5,10 +5,7 @@
 #[path = "spoof_guard/reference.rs"]
 mod reference;
 
-use std::net::UdpSocket;
-use std::time::{Duration, Instant};
-
-use crate::node::{ETH0, OtherNamespace, has, in_netns, in_pod, remove, sh};
+use crate::node::{ETH0, has, in_netns, remove, sh};
 use cni_filter::{Filter, Mac, Names, gc_spoof_guards};
 use netops::nft::{Change, Family, Nft, Rule, Table, Transaction};
 
@@ -202,33 +199,6 @@ fn a_base_chain_that_is_there_is_left_as_it_is() {
     });
 }
 
-#[test]
-fn concurrent_guards_and_other_programs_lose_no_rules() {
-    in_netns(|| {
-        const PODS: usize = 64;
-        let container = |number: usize| format!("c{number}");
-        let at_once = |work: &(dyn Fn(Names<'_>, &str) + Sync)| {
-            std::thread::scope(|scope| {
-                for number in 0..PODS {
-                    scope.spawn(move || {
-                        work(Names { container: &container(number), ..ETH0 }, &format!("veth{number}"));
-                    });
-                }
-                if has("concurrent_guards_and_other_programs_lose_no_rules", "nft") {
-                    scope.spawn(|| {
-                        (0..20).for_each(|_| drop(sh("nft add table inet other; nft delete table inet other")))
-                    });
-                }
-            });
-        };
-        at_once(&|pod, port| add(pod, port, MAC));
-        assert_eq!((jumps().len(), chains()), (PODS, 2 * PODS));
-        at_once(&|pod, port| assert_eq!(check(pod, port, MAC), Ok(())));
-        at_once(&|pod, _| remove(pod));
-        assert_eq!((jumps().len(), chains()), (0, 0));
-    });
-}
-
 fn of(container: &'static str, ifname: &'static str) -> Names<'static> {
     Names { container, ifname, ..ETH0 }
 }
@@ -306,72 +276,4 @@ fn a_dormant_table_is_woken() {
             assert_eq!(check(ETH0, "veth1", MAC), Ok(()));
         });
     }
-}
-
-/// Prints what calls cost; `cargo test -p cni-filter --test it -- spoof:: --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement, not a check"]
-fn measure() {
-    in_netns(|| {
-        let timed = |what: &str, work: &dyn Fn(Names<'_>, &str)| {
-            let time = |n: u32| {
-                let (container, port) = (format!("c{n}"), format!("veth{n}"));
-                let start = Instant::now();
-                work(Names { container: &container, ..ETH0 }, &port);
-                start.elapsed()
-            };
-            let mut times: Vec<_> = (0..20).map(time).collect();
-            times.sort();
-            eprintln!("{what}: {:?}, at best {:?}", times[10], times[0]);
-        };
-        for others in [0_u32, 1_000] {
-            eprintln!("-- with {others} guards of others");
-            (0..others).for_each(|n| add(Names { container: &format!("o{n}"), ..ETH0 }, &format!("o{n}"), MAC));
-            timed("DEL of nothing", &|pod, _| remove(pod));
-            timed("ADD", &|pod, port| add(pod, port, MAC));
-            timed("CHECK", &|pod, port| assert_eq!(check(pod, port, MAC), Ok(())));
-            timed("DEL", &|pod, _| remove(pod));
-        }
-    });
-}
-
-/// A pod's packets from another address do not pass the bridge.
-#[test]
-fn a_forged_sender_does_not_pass() {
-    in_netns(|| {
-        testns::needs!(has("a_forged_sender_does_not_pass", "ip"));
-        let pod = OtherNamespace::new();
-        sh(&format!(
-            "ip link add br0 address 02:00:00:00:00:01 type bridge; ip addr add 10.1.0.1/24 dev br0; ip link set br0 up
-             ip link add veth1 type veth peer name eth0 address 02:00:00:00:00:05 netns {pod}
-             ip link set veth1 master br0 up
-             nsenter -t {pod} -n sh -ec 'ip addr add 10.1.0.5/24 dev eth0; ip link set eth0 up
-                 ip neigh replace 10.1.0.1 lladdr 02:00:00:00:00:01 dev eth0 nud permanent'",
-            pod = pod.pid(),
-        ));
-        let receiver = UdpSocket::bind("10.1.0.1:7").unwrap();
-        receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let send = |mac: &str, text: &'static str| {
-            sh(&format!("nsenter -t {} -n ip link set eth0 address {mac}", pod.pid()));
-            in_pod(&pod, move || {
-                UdpSocket::bind("10.1.0.5:0").unwrap().send_to(text.as_bytes(), "10.1.0.1:7").unwrap()
-            });
-        };
-        let received = || {
-            let mut text = [0; 16];
-            let length = receiver.recv(&mut text).unwrap();
-            String::from_utf8_lossy(&text[..length]).into_owned()
-        };
-        let (true_mac, forged) = ("02:00:00:00:00:05", "02:00:00:00:00:66");
-        send(forged, "unguarded");
-        assert_eq!(received(), "unguarded");
-        add(ETH0, "veth1", MAC);
-        send(forged, "forged");
-        send(true_mac, "true"); // arrives behind the other, if that arrives
-        assert_eq!(received(), "true");
-        remove(ETH0); // not as long as it can send
-        send(forged, "forged");
-        send(true_mac, "true again");
-        assert_eq!(received(), "true again");
-    });
 }

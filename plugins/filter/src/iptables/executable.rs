@@ -115,7 +115,7 @@ pub fn unusable_input(error: &OpError) -> Option<&str> {
 ///
 /// # Errors
 /// The program's stderr, if it fails.
-fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
+pub(crate) fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
     let object = format!("{} {}", program.0.display(), args.join(" "));
     tracing::debug!(object, input, "running");
     let failed = |e: &std::io::Error| OpError::io(RUN, object.clone(), e);

@@ -474,9 +474,7 @@ fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Opti
 }
 
 /// Whether [`add`] can add rules; `false` if neither the kernel nor a program can have iptables rules.
-///
-/// # Errors
-/// The chain that would have the rules receives no packets, or a privilege is missing. Errors of IPv6 alone are logged:
+/// Errors: the chain that would have the rules receives no packets, or a privilege is missing. Errors of IPv6 alone are logged:
 /// the network may not use it.
 pub(crate) fn probe(nft: &mut Nft, search_path: &str) -> Result<bool> {
     let Some(place) = variant::for_new_rules(nft, &mut Asked::default(), search_path, Family::Ip, TableName::Nat)?

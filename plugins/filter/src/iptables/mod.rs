@@ -10,10 +10,7 @@
 //! since is looked at again. [`Table::has`] and [`Table::expect_packets`] are for CHECK and STATUS, [`Table::sweep`] for GC, which others'
 //! changes do not keep waiting. The plugin portmap does all of it in both dialects.
 
-mod concatenated;
 pub mod rule;
-mod sets;
-pub mod states;
 
 mod decode;
 mod encode;
@@ -33,12 +30,18 @@ pub(crate) mod masquerade;
 pub use executable::unusable_input;
 pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
-pub use table::{Before, Edit, FoundRule, NewRule, PutBack, Table, TableName, UNTRACKED, ZONED};
-pub use variant::{TableHome, Variants, in_legacy, variants_with_rules};
+pub use table::{Before, Edit, FoundRule, NewRule, PutBack, Table, TableName};
+pub use variant::{TableHome, Variants, in_legacy, unread_tables, variants_with_rules};
 
 /// The words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].
 pub(crate) fn words(line: &str) -> Vec<String> {
     parse::split_words(line)
+}
+
+/// The rule that iptables would write for one of nf_tables; `None`: it has conditions that this crate does not read.
+#[must_use]
+pub fn read_rule(rule: &netops::nft::Rule) -> Option<Rule> {
+    decode::rule(rule)
 }
 
 /// The rule in a line of `iptables-save` after `-A`, for [`crate::fuzzing`].

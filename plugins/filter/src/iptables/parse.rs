@@ -15,11 +15,6 @@ pub(crate) fn chain(text: &str, name: &str) -> Option<Vec<(String, Option<Rule>)
     Some(own.map(|line| (line.to_owned(), rule(line))).collect())
 }
 
-/// Whether a built-in chain has the policy `DROP`.
-pub(crate) fn drops_by_policy(text: &str, name: &str) -> bool {
-    text.lines().any(|line| line.starts_with(&format!(":{name} DROP ")))
-}
-
 /// The names of all chains.
 pub(crate) fn chains(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())

@@ -8,7 +8,7 @@ mod list_all;
 mod put_back;
 
 pub use edit::{Edit, NewRule, PutBack};
-pub use found_rule::{FoundRule, UNTRACKED, ZONED};
+pub use found_rule::FoundRule;
 pub use put_back::Before;
 
 use std::fmt;
@@ -21,7 +21,7 @@ use netops::{Errno, OpError};
 use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
-use super::{encode, parse, sets, variant, xt};
+use super::{encode, parse, variant, xt};
 use crate::{base_chains, retry_when_changed};
 use edit::{line, missing_base_chains, nft_changes};
 use found_rule::Id;
@@ -168,33 +168,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The rules that do what this one does without sets and maps, as far as these are short and of a kind that can be
-    /// spelled out; none if it looks into an empty set.
-    pub(crate) fn without_sets(&mut self, found: FoundRule) -> Result<Vec<FoundRule>> {
-        let (World::Netlink(nft), Id::Handle(rule)) = (&mut self.world, &found.id) else { return Ok(vec![found]) };
-        let (mut done, mut next) = (Vec::new(), vec![(rule.exprs.clone(), 0)]);
-        while let Some((exprs, from)) = next.pop() {
-            let Some((at, set)) = sets::first(&exprs, from) else {
-                done.push(exprs);
-                continue;
-            };
-            let elements = nft.list_elements(&rule.table, set)?;
-            let is_short = elements.len() + next.len() + done.len() <= sets::ELEMENTS_MAX;
-            let Some(spelled) = is_short.then(|| sets::spelled(&exprs, at, &elements)).flatten() else {
-                next.push((exprs, at + 1));
-                continue;
-            };
-            next.extend(spelled.into_iter().map(|instead| {
-                let behind = at + instead.len();
-                let whole = exprs[..at].iter().cloned().chain(instead).chain(exprs[at + 1..].iter().cloned());
-                (whole.collect(), behind)
-            }));
-        }
-        let read =
-            |exprs: Vec<nft::Expr>| FoundRule::from_nft(nft::Rule { exprs: sets::with_names(exprs), ..rule.clone() });
-        Ok(done.into_iter().map(read).collect())
-    }
-
     /// Lists the rules of a chain that jump to `target`, or have one of these ports in a list of ports. All other rules with
     /// a list of ports are left out, before they are decoded: a chain may have a rule for each container of the node.
     ///
@@ -265,17 +238,6 @@ impl<'a> Table<'a> {
         match &mut self.world {
             World::Netlink(nft) => base_chains::expect_awake(nft, &self.table),
             World::Program { .. } => Ok(()),
-        }
-    }
-
-    /// Whether a built-in chain drops the packets that no rule decides on. A chain that does not exist does not.
-    pub(crate) fn drops_by_policy(&mut self, chain: &str) -> Result<bool> {
-        let place = self.nft_chain(chain);
-        match &mut self.world {
-            World::Netlink(nft) => {
-                Ok(nft.find_chain(&place)?.and_then(|chain| chain.base).is_some_and(|base| base.drops))
-            }
-            World::Program { text, .. } => Ok(parse::drops_by_policy(text, chain)),
         }
     }
 

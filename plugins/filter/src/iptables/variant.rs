@@ -97,7 +97,6 @@ pub(crate) fn for_new_rules(
     Ok(legacy.map(|table| TableHome(Where::Program(table))))
 }
 
-/// [`by_program`] as a place.
 pub(crate) fn place_of_programs(search_path: &str, family: Family, name: TableName) -> Result<Option<TableHome>> {
     Ok(by_program(search_path, family, name)?.map(|table| TableHome(Where::Program(table))))
 }
@@ -219,6 +218,21 @@ pub fn variants_with_rules(search_path: &str) -> Result<Variants> {
 fn loaded(family: Family) -> String {
     let [main, other] = names(family).tables;
     file::read_small(netns::by_thread(main, other)).unwrap_or_default()
+}
+
+/// The legacy tables in use that this crate does not read, in words.
+#[must_use]
+pub fn unread_tables() -> Vec<String> {
+    let arp = ["/proc/self/net/arp_tables_names", "/proc/thread-self/net/arp_tables_names"];
+    let of = |program: &'static str, names: String| {
+        let unread = move |name: &str| {
+            (program == "arptables" || name != TableName::Nat.as_str())
+                .then(|| format!("table {name} of legacy {program}"))
+        };
+        names.lines().filter_map(unread).collect::<Vec<_>>()
+    };
+    let arp = file::read_small(netns::by_thread(arp[0], arp[1])).unwrap_or_default();
+    [of("iptables", loaded(Family::Ip)), of("ip6tables", loaded(Family::Ip6)), of("arptables", arp)].concat()
 }
 
 fn is_loaded(family: Family, name: TableName) -> bool {

@@ -193,17 +193,6 @@ pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
     }
 }
 
-/// The states that a match of a connection's state alone names, and whether it is for all others.
-pub(crate) fn states(extension: &Extension) -> Option<(u16, bool)> {
-    let info = Info(&extension.info);
-    // `XT_CONNTRACK_STATE_ALIAS` of linux/netfilter/xt_conntrack.h: written as `-m state`.
-    let alias = 1 << 13;
-    let is_of_states =
-        extension.name == "conntrack" && [2, 3].contains(&extension.revision) && info.u16(146)? & !alias == STATE;
-    let inverted = info.u16(148)?;
-    (is_of_states && inverted & !STATE == 0).then_some((info.u16(150)?, inverted == STATE))
-}
-
 /// Returns whether the extension is a plain `MASQUERADE`.
 pub(crate) fn is_masquerade(extension: &Extension, family: Family) -> bool {
     extension.name == "MASQUERADE" && *extension == masquerade(family)
@@ -224,20 +213,6 @@ pub(crate) fn read_dnat(extension: &Extension, family: Family) -> Option<SocketA
     let has_port = flags & MAP_PORT != 0;
     let is_plain = flags & !MAP_PORT == MAP_IPS && first == last && (!has_port || port == last_port);
     is_plain.then_some(SocketAddr::new(first, if has_port { port } else { 0 }))
-}
-
-/// A translation that no rule of this suite has, in the words of iptables: without details that are not read.
-pub(crate) fn other_translation(extension: &Extension, family: Family) -> Option<String> {
-    match extension.name.as_str() {
-        // The structure is that of DNAT.
-        "SNAT" => Some(match read_dnat(extension, family) {
-            Some(to) if to.port() == 0 => format!("SNAT --to-source {}", to.ip()),
-            Some(to) => format!("SNAT --to-source {to}"),
-            None => "SNAT".to_owned(),
-        }),
-        name @ ("DNAT" | "REDIRECT" | "NETMAP") => Some(name.to_owned()),
-        _ => None,
-    }
 }
 
 /// Decodes `MARK --set-xmark`.

@@ -14,7 +14,7 @@ use crate::node::{ETH0, has, in_netns, sh};
 use cni_filter::iptables::rule::{Rule, Target};
 use cni_filter::iptables::{NewRule, TableName};
 use cni_filter::{Backend, Filter, Names, RemovalHints, gc, remove_all};
-use netops::nft::{Change, Expr, Family, Nft, Table, Transaction, Verdict};
+use netops::nft::Family;
 
 fn network(text: &str) -> Vec<ipnetwork::IpNetwork> {
     vec![text.parse().unwrap()]
@@ -123,78 +123,5 @@ fn processes_that_change_rules_wait_for_each_other() {
             }
         });
         assert_eq!(looks.into_inner(), MANY);
-    });
-}
-
-/// An administrator's table that is dormant takes rules without a word, as from iptables. CHECK says that they do nothing.
-#[test]
-fn check_names_a_dormant_table() {
-    in_netns(|| {
-        testns::needs!(has("check_names_a_dormant_table", "nft"));
-        sh("nft add table ip nat '{ flags dormant; }'");
-        add(ETH0, "10.1.0.2/24");
-        let mut filter = Filter::open("").unwrap();
-        let error = filter.check_masquerade(Backend::Default, ETH0, &network("10.1.0.2/24")).unwrap_err().to_string();
-        assert!(error.contains("nft table ip nat") && error.contains("it is dormant"), "{error}");
-        assert!(sh("nft list table ip nat 2>/dev/null").contains("flags dormant"));
-        sh("nft add table ip nat");
-        check(ETH0, "10.1.0.2/24");
-    });
-}
-
-/// Prints what calls cost; `cargo test -p cni-filter --test it -- iptables:: --ignored --nocapture measure`.
-#[test]
-#[ignore = "a measurement, not a check"]
-fn measure() {
-    fn timed(what: &str, work: &mut dyn FnMut(u32)) {
-        let time = |number| {
-            let start = Instant::now();
-            work(number);
-            start.elapsed()
-        };
-        let mut times: Vec<_> = (0..20).map(time).collect();
-        times.sort();
-        eprintln!("{what}: {:?}, at best {:?}", times[10], times[0]);
-    }
-    in_netns(|| {
-        let addresses = |number: u32| {
-            let ipv4 = std::net::Ipv4Addr::from(0x0a01_0005 + number);
-            let ipv6 = std::net::Ipv6Addr::from((0xfd00 << 112) + u128::from(number));
-            vec![format!("{ipv4}/16").parse().unwrap(), format!("{ipv6}/64").parse().unwrap()]
-        };
-        let mut others = 0;
-        for many in [0_u32, 1_000] {
-            while others < many {
-                let container = format!("other{others}");
-                let pod = Names { container: &container, ..ETH0 };
-                Filter::open("").unwrap().add_masquerade(Backend::Default, pod, &addresses(1000 + others)).unwrap();
-                others += 1;
-            }
-            eprintln!("-- with {many} attachments of others, IPv4 and IPv6");
-            let names: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
-            let pod = |number: u32| Names { container: &names[number as usize], ..ETH0 };
-            timed("remove_all of nothing", &mut |number| drop(remove_all(pod(number), RemovalHints::default())));
-            timed("add, with open and close", &mut |number| {
-                Filter::open("").unwrap().add_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
-            });
-            timed("check", &mut |number| {
-                Filter::open("").unwrap().check_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
-            });
-            timed("remove_all, with open and close", &mut |number| {
-                drop(remove_all(pod(number), RemovalHints::default()))
-            });
-            // What of it is the kernel's, in `nf_tables_commit`: it goes through all rules of the table for loops
-            // (`nft_chain_validate`), and copies those of a chain that changes (`nf_tables_commit_chain_prepare`).
-            let table = Table::new(Family::Ip, "nat");
-            let mut nft = Nft::open("the host").unwrap();
-            timed("kernel: commit of an empty chain and a jump there", &mut |number| {
-                let new = table.chain(format!("NEW-{number}"));
-                let jump = vec![Expr::Verdict(Verdict::Jump(new.name.clone()))];
-                let jump = Change::AppendRule(table.chain("POSTROUTING").rule(jump));
-                nft.commit(&Transaction::new(vec![Change::EnsureChain(new), jump])).unwrap();
-            });
-            let chain = table.chain("POSTROUTING");
-            timed("kernel: reading POSTROUTING", &mut |_| drop(nft.list_rules(&chain).unwrap()));
-        }
     });
 }

@@ -9,7 +9,7 @@ use cni_filter::iptables::{Edit, FoundRule, NewRule, Rule, Table, TableName};
 use netops::nft::Family::{Ip, Ip6};
 use netops::nft::{self, Family, Nft};
 
-use crate::node::{has, in_netns, sh};
+use crate::node::{has, in_netns};
 
 /// The rules of the reference's masquerade, portmap and firewall, by the words of its commands.
 #[rustfmt::skip]
@@ -51,12 +51,11 @@ const SHAPES: &[(Family, TableName, &str, &str)] = &[
     (Ip, Filtering, "CNI-F", "-j RETURN"),
 ];
 
-/// A rule of the reference plugins: the command's words, and what is stored for them.
+/// A rule of the reference plugins, as it is stored.
 struct Shape {
     family: Family,
     table: TableName,
     chain: &'static str,
-    words: &'static str,
     rule: Rule,
 }
 
@@ -64,25 +63,13 @@ struct Shape {
 fn shapes() -> impl Iterator<Item = Shape> {
     SHAPES.iter().map(|&(family, table, chain, words)| {
         let rule = Rule::parse(words).unwrap_or_else(|| panic!("{words}")).as_stored();
-        Shape { family, table, chain, words, rule }
+        Shape { family, table, chain, rule }
     })
 }
 
 impl Shape {
     fn program(&self) -> &'static str {
         if self.family == Family::Ip6 { "ip6tables" } else { "iptables" }
-    }
-
-    /// Runs iptables with the words of the shape behind an option.
-    fn iptables(&self, option: &str) {
-        let Self { table, chain, words, .. } = self;
-        sh(&format!("{} -w -t {} {option} {chain} {words}", self.program(), table.as_str()));
-    }
-
-    /// The rules that iptables shows, and the chains it says are there.
-    fn saved(&self) -> String {
-        let text = sh(&format!("{}-save -t {} 2>/dev/null", self.program(), self.table.as_str()));
-        text.lines().filter(|line| !line.starts_with('#')).map(|line| line.to_owned() + "\n").collect()
     }
 
     fn change(&self, edits: impl FnOnce(&mut Table<'_>) -> Vec<Edit>) {
@@ -98,33 +85,6 @@ impl Shape {
 
     fn found(&self, table: &mut Table<'_>) -> Vec<FoundRule> {
         table.list(self.chain).unwrap().unwrap()
-    }
-}
-
-/// Ours and iptables' are one rule: saved alike, found and deleted by either.
-#[test]
-fn every_shape_is_the_same_rule_to_iptables_and_to_us() {
-    for shape in shapes() {
-        in_netns(move || {
-            testns::needs!(has("every_shape_is_the_same_rule_to_iptables_and_to_us", "iptables-nft"));
-            let is_own_chain = shape.chain.starts_with("CNI-");
-            let chains = if is_own_chain { vec![shape.chain, "CNI-B"] } else { vec!["CNI-B"] };
-            let made: Vec<Edit> = chains.iter().map(|chain| Edit::CreateChain((*chain).to_owned())).collect();
-            shape.change(|_| [made, vec![Edit::Append(shape.new_rule())]].concat());
-            let ours = shape.saved();
-            shape.iptables("-C");
-            shape.iptables("-D");
-            assert_ne!(shape.saved(), ours);
-            shape.iptables("-A");
-            assert_eq!(shape.saved(), ours, "{}", shape.words);
-            shape.change(|table| {
-                let found = shape.found(table);
-                assert_eq!(found.len(), 1);
-                assert_eq!(found[0].rule.as_ref(), Some(&shape.rule), "{}", shape.words);
-                vec![Edit::Delete(found[0].clone())]
-            });
-            assert!(!ours.is_empty() && !shape.saved().contains("\n-A "), "{}", shape.saved());
-        });
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use cni_filter::{Names, RemovalHints, remove_all};
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::sched::{CloneFlags, unshare};
 
 pub(crate) const ETH0: Names<'static> = Names { network: "office", container: "c1", ifname: "eth0" };
 
@@ -79,15 +79,4 @@ impl Drop for OtherNamespace {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
-}
-
-/// A socket keeps the namespace it was made in.
-#[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
-pub(crate) fn in_pod<T: Send + 'static>(pod: &OtherNamespace, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let netns = std::fs::File::open(pod.netns()).unwrap();
-    let thread = std::thread::spawn(move || {
-        setns(netns, CloneFlags::CLONE_NEWNET).unwrap();
-        work()
-    });
-    thread.join().unwrap()
 }
