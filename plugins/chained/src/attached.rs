@@ -1,7 +1,7 @@
 //! The attachment as prevResult describes it. That is what another process says: what it names is looked at on the node before
 //! anything is done with it.
 
-use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Ip};
+use cni_spec::{AddResult, Attachment, CniError, Code, IfName, Interface, Ip};
 use interface::sides::Sides;
 use netops::link::{self, Kind, Link};
 use netops::veth_peer;
@@ -13,7 +13,6 @@ use interface::failed;
 /// An attachment in a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// The result.
     pub result: AddResult,
     ifname: String,
     place: Option<usize>,
@@ -22,8 +21,8 @@ pub struct Attached {
 impl Attached {
     /// The attachment of this name. Of several interfaces of the name, those in `netns` are preferred, and then the last,
     /// as an earlier result that was passed on comes before.
-    pub(crate) fn new(result: AddResult, attachment: &Attachment, netns: Option<&NetnsPath>) -> Self {
-        let ifname = attachment.ifname.as_str();
+    pub fn new(result: AddResult, ifname: &IfName, netns: Option<&NetnsPath>) -> Self {
+        let ifname = ifname.as_str();
         let named = |entry: &Interface| entry.name == ifname && !entry.sandbox.is_empty();
         let here = |entry: &Interface| named(entry) && netns.is_some_and(|netns| entry.sandbox == netns.as_str());
         let last = |is_it: &dyn Fn(&Interface) -> bool| result.interfaces.iter().rposition(is_it);
@@ -32,21 +31,17 @@ impl Attached {
     }
 
     /// The index of the container's interface in the result.
-    #[must_use]
     pub fn place(&self) -> Option<usize> {
         self.place
     }
 
     /// The container's interface, if the result has it.
-    #[must_use]
     pub fn interface(&self) -> Option<&Interface> {
         self.result.interfaces.get(self.place?)
     }
 
     /// The container's interface.
-    ///
-    /// # Errors
-    /// Code 7: the result has none of this name with a sandbox.
+    /// Errors: code 7: the result has none of this name with a sandbox.
     pub fn get_interface(&self) -> Result<&Interface, CniError> {
         self.interface().ok_or_else(|| {
             let msg = format!("cannot use prevResult: it has no interface {} with a sandbox", self.ifname);
@@ -72,9 +67,7 @@ impl Attached {
     }
 
     /// The container's link.
-    ///
-    /// # Errors
-    /// Code 107: it is not there.
+    /// Errors: code 107: it is not there.
     pub fn link(&self, sides: &Sides) -> Result<Link, CniError> {
         let found = link::find(&sides.container, &self.ifname).map_err(failed)?;
         found.ok_or_else(|| {
@@ -84,9 +77,7 @@ impl Attached {
     }
 
     /// The host's end of the container's veth before it is made, by the result alone: for programs that show what ADD would do.
-    ///
-    /// # Errors
-    /// Code 110: the result has none.
+    /// Errors: code 110: the result has none.
     pub fn previewed_host_end(&self, attachment: &Attachment) -> Result<String, CniError> {
         let name = interface::host_veth::name(attachment);
         match self.result.interfaces.iter().any(|entry| entry.name == name && entry.sandbox.is_empty()) {
@@ -100,9 +91,7 @@ impl Attached {
 
     /// The host's end of the container's veth. Each end has to name the other one, by index and namespace: a container may
     /// make a link with any index. The result has to have it, too.
-    ///
-    /// # Errors
-    /// Code 110: the interface is no veth, or its other end is not on the host, or not in the result.
+    /// Errors: code 110: the interface is no veth, or its other end is not on the host, or not in the result.
     pub fn host_end(&self, sides: &Sides) -> Result<Link, CniError> {
         let link = self.link(sides)?;
         let unusable = |why: String| {
@@ -134,7 +123,7 @@ mod tests {
             gateway: None,
         };
         let result = AddResult { interfaces, ips: ips.iter().map(ip).collect(), ..AddResult::default() };
-        Attached::new(result, &Attachment::parse("n", "c", "eth0").unwrap(), None)
+        Attached::new(result, &IfName::parse("eth0").unwrap(), None)
     }
 
     #[test]

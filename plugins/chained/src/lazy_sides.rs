@@ -24,9 +24,6 @@ impl<'a> LazySides<'a> {
     }
 
     /// The node and the container, with a connection to each.
-    ///
-    /// # Errors
-    /// As [`Sides::open`].
     pub fn open(&self) -> Result<&Sides, CniError> {
         match self.sides.get() {
             Some(sides) => Ok(sides),

@@ -18,8 +18,6 @@ pub mod attached;
 pub mod lazy_sides;
 
 pub mod lock;
-pub mod preview;
-pub mod undo;
 mod verbs;
 
 pub use attached::Attached;
@@ -30,6 +28,6 @@ pub use interface::preview::{Preview, Shown};
 pub use lazy_sides::LazySides;
 pub use lock::lock;
 pub use plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing, entry};
+pub use plugin::{Left, Txn, Undo};
 pub use skel;
 pub use skel::Timer;
-pub use undo::{Left, Txn, Undo};

@@ -13,9 +13,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Takes the lock of a plugin in a container, a byte of `/run/cni/PLUGIN.lock`. `None`: the file cannot be made, as where the
 /// node's root is read-only; calls go on without it then, as the reference's do.
-///
-/// # Errors
-/// Code 11: another process held it for 30 s.
+/// Errors: code 11: another process held it for 30 s.
 pub fn lock(plugin: &str, netns: &Netns) -> Result<Option<Lock>, CniError> {
     match Lock::of_netns(plugin, netns, DEADLINE) {
         Ok(lock) => Ok(Some(lock)),

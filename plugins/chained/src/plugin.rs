@@ -1,18 +1,18 @@
 //! What a chained plugin is, and what its verbs are given.
 
+use crate::attached::Attached;
+use crate::lazy_sides::LazySides;
+use crate::verbs;
 use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
 use interface::Preview;
 use interface::link_owner::Evidence;
 use interface::owner_by_reservation::Reserved;
 use netops::link::{self, Kind, Link};
+use netops::txn::{DeleteLink, Undoer};
 use netops::{Kernel, Netns, veth_peer};
-use skel::{Entry, EventLoop, NetnsPath, Serve};
-
-use crate::attached::Attached;
-use crate::lazy_sides::LazySides;
-use crate::undo::Txn;
-use crate::{preview, verbs};
+use skel::{AddRequest, Entry, EventLoop, NetnsPath, Serve};
+use std::fmt;
 
 /// A chained plugin. [`entry`] puts it into an executable's list; README.md says what the driver does around it.
 ///
@@ -37,9 +37,7 @@ pub trait ChainedPlugin: Sized + 'static {
     ///
     /// Each step pushes its undo to `txn` before or together with its change. [`netops::txn::Txn::checkpoint`] between steps
     /// lets SIGTERM take effect.
-    ///
-    /// # Errors
-    /// What ADD failed on. The driver then takes back what was pushed to `txn`.
+    /// Errors: what ADD failed on. The driver then takes back what was pushed to `txn`.
     fn add(
         call: &AddOrCheck<'_>,
         keys: &Self::Conf,
@@ -48,16 +46,12 @@ pub trait ChainedPlugin: Sized + 'static {
     ) -> impl Future<Output = Result<(), CniError>>;
 
     /// Compares the node with what ADD made.
-    ///
-    /// # Errors
-    /// The differences ([`crate::differs`]), as one error ([`crate::all`]).
+    /// Errors: the differences ([`crate::differs`]), as one error ([`crate::all`]).
     fn check(call: &AddOrCheck<'_>, keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>>;
 
     /// What ADD has written on the node that is lost, and that CHECK does not compare, a sentence each: a repair has ADD write it
     /// again, where [`ChainedPlugin::ADD_REPAIRS`].
-    ///
-    /// # Errors
-    /// The node cannot be read.
+    /// Errors: the node cannot be read.
     fn lost(_call: &AddOrCheck<'_>, _keys: &Self::Conf) -> Result<Vec<String>, CniError> {
         Ok(Vec::new())
     }
@@ -74,24 +68,19 @@ pub trait ChainedPlugin: Sized + 'static {
 
     /// What ADD would do, for programs that show it: its steps, and its change of the result. Changes nothing. The attachment is
     /// as the plugins before would make it, so its links do not exist yet.
-    ///
-    /// # Errors
-    /// Errors that ADD would report before it changes anything.
+    /// Fails with the errors that ADD would report before it changes anything.
     fn preview(_call: &AddOrCheck<'_>, _keys: &Self::Conf, preview: &mut Preview) -> Result<(), CniError> {
         preview.unknown.push(format!("plugin {} does not say what it would do", Self::NAME));
         Ok(())
     }
 
     /// Returns whether the node could serve ADD. The default is right for plugins that need nothing of the node.
-    ///
-    /// # Errors
-    /// The reason why ADD cannot be served; it becomes code 50.
+    /// Errors: the reason why ADD cannot be served; it becomes code 50.
     fn status(_conf: &Self::Conf, _search_path: &str) -> Result<(), CniError> {
         Ok(())
     }
 }
 
-/// An ADD or CHECK.
 pub struct AddOrCheck<'a> {
     /// The attachment to change or check.
     pub attachment: &'a Attachment,
@@ -124,18 +113,14 @@ pub struct Removing<'a, R> {
 
 impl<R> Removing<'_, R> {
     /// The container's namespace. `None`: the runtime names none, or it no longer exists.
-    ///
-    /// # Errors
-    /// Code 8: it exists, and cannot be opened.
+    /// Errors: code 8: it exists, and cannot be opened.
     pub fn find_netns(&self) -> Result<Option<Netns>, CniError> {
         interface::sides::find_netns(self.netns)
     }
 
     /// The container's interface, unless it is another attachment's ([`interface::link_owner`]): then this attachment's ADD failed
     /// for the taken name, or the runtime calls DEL for a container that it does not know, or late.
-    ///
-    /// # Errors
-    /// The links cannot be read.
+    /// Errors: the links cannot be read.
     pub fn find_link(&self, netns: &Netns, inside: &Kernel) -> netops::error::Result<Option<Link>> {
         let Some(link) = link::find(inside, self.attachment.ifname.as_str())? else { return Ok(None) };
         let end = match link.kind {
@@ -152,7 +137,6 @@ impl<R> Removing<'_, R> {
 
 /// A GC.
 pub struct Collecting<'a, R> {
-    /// The network.
     pub network: &'a NetworkName,
     /// The attachments to it whose objects are removed.
     pub sweep: &'a Sweep<&'a Attachment>,
@@ -163,7 +147,6 @@ pub struct Collecting<'a, R> {
 }
 
 /// The entry of a chained plugin in its executable's list.
-#[must_use]
 pub const fn entry<P: ChainedPlugin>() -> Entry {
     Entry {
         name: P::NAME,
@@ -175,8 +158,47 @@ pub const fn entry<P: ChainedPlugin>() -> Entry {
         needs_link: false,
         preview: Some(|call| {
             let (request, keys) = skel::add_request(&entry::<P>(), call)?;
-            preview::preview::<P>(&request, &keys).map(Some)
+            preview::<P>(&request, &keys).map(Some)
         }),
         serve: Serve::Verbs { attach: verbs::keys::<P>, detach: verbs::removal_keys::<P> },
+    }
+}
+
+/// Previews what ADD would do.
+/// Fails with the errors that ADD would report before it changes anything.
+pub fn preview<P: ChainedPlugin>(request: &AddRequest, keys: &P::Conf) -> Result<Preview, CniError> {
+    let AddRequest { attachment, netns, conf, raw } = request;
+    let attached = Attached::new(conf.get_prev_result()?, &attachment.ifname, Some(netns));
+    let sides = LazySides::new(netns);
+    let call = AddOrCheck { attachment, netns, conf, attached: &attached, sides: &sides, raw };
+    let mut preview = Preview { result: attached.result.clone(), ..Preview::default() };
+    P::preview(&call, keys, &mut preview)?;
+    Ok(preview)
+}
+
+pub use interface::undo::Left;
+
+/// The undos of one ADD.
+pub type Txn = netops::txn::Txn<Box<dyn Undo>>;
+
+/// The undo of one change. Its text appears in the error's `details` among what was undone: `ifb bwp12 deleted`.
+pub trait Undo: fmt::Display + fmt::Debug {
+    /// Undoes the change. A change that never happened, or that is already gone, counts as undone.
+    /// Errors: what is left, and why.
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left>;
+}
+
+impl Undo for DeleteLink {
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        Ok(DeleteLink::run(self, &sides.open()?.host)?)
+    }
+}
+
+impl Undoer for LazySides<'_> {
+    type Undo = Box<dyn Undo>;
+    type Left = Left;
+
+    async fn undo(&self, undo: &Box<dyn Undo>) -> Result<(), Left> {
+        undo.run(self)
     }
 }

@@ -8,8 +8,8 @@ use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest, Work}
 
 use crate::attached::Attached;
 use crate::lazy_sides::LazySides;
+use crate::plugin::Txn;
 use crate::plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing};
-use crate::undo::Txn;
 
 /// A plugin and its keys for ADD, without its types: the driver is compiled once for all plugins.
 trait DynPlugin {
@@ -93,7 +93,7 @@ impl<P: ChainedPlugin> skel::Detach for RemovalKeys<P> {
         Box::pin(async move {
             let DelRequest { attachment, netns, conf, raw } = request;
             let (netns, object, removal) = (netns.as_ref(), conf.object(), &self.0);
-            let attached = conf.find_prev_result().map(|prev| Attached::new(prev, attachment, netns));
+            let attached = conf.find_prev_result().map(|prev| Attached::new(prev, &attachment.ifname, netns));
             let removing = Removing { attachment, removal, object, attached: attached.as_ref(), raw, netns };
             together(P::del(&removing).await)
         })
@@ -114,12 +114,10 @@ fn together(errors: Vec<CniError>) -> Result<(), CniError> {
 }
 
 /// Changes the attachment, or leaves node and container as they were.
-///
-/// # Errors
-/// Code 7 without prevResult; the error that stopped ADD: its details list what was taken back, and what is left.
+/// Errors: code 7 without prevResult; the error that stopped ADD: its details list what was taken back, and what is left.
 async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, CniError> {
     let AddRequest { attachment, netns, conf, raw } = request;
-    let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
+    let attached = &Attached::new(conf.get_prev_result()?, &attachment.ifname, Some(netns));
     let sides = &LazySides::new(netns);
     let mut result = attached.result.clone();
     let done = txn::run_and_keep(sides, skel::interrupted(), async |txn| {
@@ -128,6 +126,7 @@ async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, 
         plugin.add(call, txn, &mut result).await
     });
     let ((), undos) = done.await.map_err(not_done)?;
+    netops::all_namespaces::record_caller();
     let netns = sides.netns().clone();
     skel::take_back_by(async move {
         let (_undone, left) = txn::take_back(&LazySides::new(&netns), undos, txn::UNDO_DEADLINE).await;
@@ -137,23 +136,19 @@ async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, 
 }
 
 /// Compares the attachment with what ADD made.
-///
-/// # Errors
-/// Code 7 without prevResult; the differences.
+/// Errors: code 7 without prevResult; the differences.
 async fn check(plugin: &dyn DynPlugin, request: &CheckRequest) -> Result<(), CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
-    let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
+    let attached = &Attached::new(conf.get_prev_result()?, &attachment.ifname, Some(netns));
     let sides = &LazySides::new(netns);
     plugin.check(AddOrCheck { attachment, netns, conf, attached, sides, raw }).await
 }
 
 /// Reports how the node differs from what ADD made, and has ADD write it again, if that is asked for and the plugin can.
-///
-/// # Errors
-/// Code 7 without prevResult; errors of CHECK that are no differences.
+/// Errors: code 7 without prevResult; errors of CHECK that are no differences.
 async fn repair(plugin: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
     let CheckRequest { attachment, netns, conf, raw } = request;
-    let attached = &Attached::new(conf.get_prev_result()?, attachment, Some(netns));
+    let attached = &Attached::new(conf.get_prev_result()?, &attachment.ifname, Some(netns));
     let sides = &LazySides::new(netns);
     let call = || AddOrCheck { attachment, netns, conf, attached, sides, raw };
     let mut report = Repaired::default();

@@ -10,7 +10,6 @@ use crate::alias::{self, Mark};
 /// Whether a namespace has one of the addresses, or a link with the attachment's mark: a virtual machine behind that link may
 /// have the address. Without `ifname` any interface of the container counts. `None`: unknown, as not all namespaces could be
 /// searched.
-#[must_use]
 pub fn find(
     places: &AllNamespaces,
     (network, container_id, ifname): (&NetworkName, &ContainerId, Option<&IfName>),

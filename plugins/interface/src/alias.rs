@@ -17,7 +17,6 @@ const ALIAS_BYTES_MAX: usize = 255;
 const PREFIX: &str = "cni:";
 
 /// The alias of an attachment's link, `cni:NETWORK/CONTAINER/IFNAME`. [`Mark::parse`] takes it apart.
-#[must_use]
 pub fn of(attachment: &Attachment) -> String {
     let prefix = format!("{PREFIX}{}/", network_word(&attachment.network));
     let alias = format!("{prefix}{}/{}", attachment.container_id, attachment.ifname);
@@ -48,46 +47,39 @@ pub struct Mark<'a> {
 
 impl<'a> Mark<'a> {
     /// The mark that an alias is. `None`: the alias is not of this form.
-    #[must_use]
     pub fn parse(alias: &'a str) -> Option<Self> {
         let (network, rest) = alias.strip_prefix(PREFIX)?.split_once('/')?;
         Some(Self { network, rest })
     }
 
     /// The mark that a link's alias is.
-    #[must_use]
     pub fn of_link(link: &'a Link) -> Option<Self> {
         Self::parse(link.alias.as_deref()?)
     }
 
     /// The network that the mark names. `None`: the mark has a hash in its place.
-    #[must_use]
     pub fn network(self) -> Option<NetworkName> {
         NetworkName::parse(self.network).ok()
     }
 
     /// Whether the mark is of an attachment to the network.
-    #[must_use]
     pub fn is_of_network(self, network: &NetworkName) -> bool {
         self.network == network_word(network)
     }
 
     /// The attachment that the mark names. `None`: a part of the mark is a hash.
-    #[must_use]
     pub fn attachment(self) -> Option<Attachment> {
         self.attachment_to(&self.network()?)
     }
 
     /// The attachment that the mark names, if it belongs to this network. `None` also for a hash in place of container and
     /// interface.
-    #[must_use]
     pub fn attachment_to(self, network: &NetworkName) -> Option<Attachment> {
         let (container_id, ifname) = self.rest.split_once('/').filter(|_| self.is_of_network(network))?;
         Attachment::parse(network.as_str(), container_id, ifname).ok()
     }
 
     /// The container ID. `None`: the mark has a hash in its place.
-    #[must_use]
     pub fn container_id(self) -> Option<&'a str> {
         Some(self.rest.split_once('/')?.0)
     }
@@ -99,7 +91,6 @@ impl<'a> Mark<'a> {
 }
 
 /// Whether the alias is of our form, whichever attachment it names.
-#[must_use]
 pub fn is_marked(link: &Link) -> bool {
     Mark::of_link(link).is_some()
 }
@@ -113,9 +104,6 @@ pub fn marked<'a>(links: &'a [Link], kind: &'a Kind, network: &NetworkName) -> i
 }
 
 /// The links of a kind that bear the mark of an attachment to the network that GC removes. Reads all links: for GC only.
-///
-/// # Errors
-/// As [`link::list`].
 pub fn list_stale_of(
     net: &Kernel,
     kind: &Kind,

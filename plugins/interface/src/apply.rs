@@ -10,7 +10,7 @@ use netops::link::{self, Kind, Link, LinkName, NewLink, Place, Settings, Target}
 use netops::route::{self, Route};
 use netops::txn::{DeleteLink, Txn};
 use netops::watch::Watch;
-use netops::{Errno, Request, addr, sysctl};
+use netops::{Errno, Request, addr};
 use skel::Timer;
 
 use crate::attach::DynObserved;
@@ -18,7 +18,7 @@ use crate::container::{self, Sysctl};
 use crate::plan::{Compared, Create, Names, OwnIndex, Side, Step, Uncompared};
 use crate::sides::Sides;
 use crate::undo::{AddUndoer, MadeLinks, Undo};
-use crate::{alias, conf, failed, host_veth, stacked, veth};
+use crate::{alias, conf, failed, forwarding, host_veth, stacked, veth};
 
 /// How long a link may take to get ready. The reference gives up after 2.55 s.
 pub const UP_DEADLINE: Duration = Duration::from_secs(5);
@@ -93,9 +93,7 @@ impl<'a> Stage<'a> {
     }
 
     /// The link on one side. The container's is as it was after the last requests to it.
-    ///
-    /// # Errors
-    /// The link does not exist.
+    /// Errors: the link does not exist.
     pub fn link(&mut self, side: Side) -> Result<&Link, CniError> {
         let slot = match side {
             Side::Host => &mut self.host_link,
@@ -109,9 +107,6 @@ impl<'a> Stage<'a> {
 
     /// A link of the host, if there is one of this name. By the same call the name of the host's end is looked up, which a
     /// veth that is made next need not do again.
-    ///
-    /// # Errors
-    /// As [`link::find`].
     pub fn find_host_link(&mut self, name: &str) -> Result<Option<Link>, CniError> {
         match self.shared.take() {
             Some((looked_up, found)) if looked_up == name => return Ok(found),
@@ -124,9 +119,7 @@ impl<'a> Stage<'a> {
 
     /// Refuses an attachment that has a host's end whose other end is in a namespace that exists: under another path, or
     /// under another name there. Before anything is changed. By the same call the link that attachments share is looked up.
-    ///
-    /// # Errors
-    /// Code 103: it has one.
+    /// Errors: code 103: it has one.
     pub(crate) fn refuse_living(&mut self, shared: Option<&str>) -> Result<(), CniError> {
         let named = match shared {
             Some(name) => {
@@ -154,9 +147,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Refuses a link that a process of the container has renamed while the address plugin ran.
-    ///
-    /// # Errors
-    /// Code 100: it is gone, or has another name.
+    /// Errors: code 100: it is gone, or has another name.
     pub(crate) fn expect_unrenamed(&mut self) -> Result<(), CniError> {
         let Some(made) = self.container.as_ref().or(self.new_peer.as_ref()) else { return Ok(()) };
         let link = link::get(&self.sides.container, &made.into()).map_err(failed)?;
@@ -175,9 +166,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Queues a request about the link on one side. Requests to one side in a row are one call to the kernel.
-    ///
-    /// # Errors
-    /// The kernel refuses a request that was queued before.
+    /// Errors: the kernel refuses a request that was queued before.
     pub fn push(&mut self, side: Side, request: impl FnOnce(&Link) -> Request) -> Result<(), CniError> {
         if !matches!(&self.queue, Queue::Requests(queued, _) if *queued == side) {
             self.flush()?;
@@ -205,9 +194,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Sends what is queued. The container's link is read back with the same call.
-    ///
-    /// # Errors
-    /// The first request that the kernel refused.
+    /// Errors: the first request that the kernel refused.
     pub fn flush(&mut self) -> Result<(), CniError> {
         let (queue, timer) = (std::mem::replace(&mut self.queue, Queue::Empty), Timer::start());
         let what = match &queue {
@@ -298,6 +285,22 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
+    /// Sets the container's link's own Ethernet address, upon which the kernel announces its addresses (`arp_notify`,
+    /// `ndisc_notify`). A packet socket would do the same, but closing one takes the kernel milliseconds.
+    fn announce(&mut self) -> Result<(), CniError> {
+        let net = &self.sides.container;
+        let link = self.link(Side::Container)?;
+        let settings = Settings { mac: link.mac, ..Settings::default() };
+        // Hardware is left alone. A driver that refuses is no fault of ADD: neighbours find the new owner after some seconds.
+        if link.mac.is_some()
+            && link.kind != Kind::None
+            && let Err(error) = net.run(link::set(&(link).into(), &settings))
+        {
+            tracing::debug!(%error, "the addresses are not announced");
+        }
+        Ok(())
+    }
+
     /// Waits until the kernel has brought the link up: it does so with one end after the other, and until then an end drops packets.
     /// Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
     async fn await_up(&mut self, side: Side) -> Result<(), CniError> {
@@ -381,8 +384,9 @@ impl Step<OwnIndex> {
             Self::Compared(Compared::Create(_)) => "create link",
             Self::Compared(Compared::SpoofGuard(_)) => "add spoof guard",
             Self::Compared(Compared::Masquerade(..)) => "add masquerade",
-            Self::Uncompared(Uncompared::RefuseAdvertisements) => "refuse router advertisements",
+            Self::Uncompared(Uncompared::RefuseAdvertisements(_)) => "refuse router advertisements",
             Self::Uncompared(Uncompared::AwaitUp(_)) => "wait for carrier",
+            Self::Uncompared(Uncompared::Announce) => "announce addresses",
             Self::Uncompared(Uncompared::AwaitAddresses(_)) => "wait for addresses",
             Self::Uncompared(Uncompared::Forward(_)) => "forward packets",
             _ => "other step",
@@ -423,15 +427,16 @@ impl Step<OwnIndex> {
                 let attachment = stage.attachment;
                 stage.filter()?.add_masquerade(*backend, attachment.into(), addresses).map_err(failed)
             }
-            Self::Uncompared(Uncompared::RefuseAdvertisements) => {
-                veth::refuse_advertisements_on_new(&stage.link(Side::Host)?.name).map_err(failed)
+            Self::Uncompared(Uncompared::RefuseAdvertisements(need)) => {
+                veth::refuse_advertisements(&stage.link(Side::Host)?.name, *need).map_err(failed)
             }
             Self::Uncompared(Uncompared::AwaitUp(side)) => stage.await_up(*side).await,
+            Self::Uncompared(Uncompared::Announce) => stage.announce(),
             Self::Uncompared(Uncompared::AwaitAddresses(addresses)) => {
                 let Sides { netns, container, .. } = stage.sides;
                 container::settle(container, netns, stage.link(Side::Container)?, addresses).await.map_err(failed)
             }
-            Self::Uncompared(Uncompared::Forward(family)) => sysctl::forward(*family).map_err(failed),
+            Self::Uncompared(Uncompared::Forward(family)) => forwarding::turn_on(&stage.sides.host, *family),
             queued => {
                 Err(CniError::new(Code::INTERNAL, format!("cannot make step {queued:?}: it is no step of its own")))
             }

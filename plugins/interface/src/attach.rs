@@ -17,7 +17,6 @@ use crate::undo::{AddUndoer, Undo, not_done};
 use crate::{conf, detach, lease, preview, repair, result, status};
 
 /// The entry of an interface plugin in its executable's list.
-#[must_use]
 pub const fn entry<P: InterfacePlugin>() -> Entry {
     Entry {
         name: P::NAME,
@@ -35,9 +34,7 @@ pub const fn entry<P: InterfacePlugin>() -> Entry {
 }
 
 /// Attaches the container, or leaves the node as it was: open, look, refuse, lease, plan, make.
-///
-/// # Errors
-/// The error that stopped ADD. All changes were rolled back; details list any that could not be.
+/// Errors: the error that stopped ADD. All changes were rolled back; details list any that could not be.
 pub(crate) async fn add(start: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, CniError> {
     let AddRequest { attachment, netns, conf: net, raw } = request;
     start.require_ipam(net.ipam.is_some())?;
@@ -78,7 +75,9 @@ pub(crate) async fn add(start: &dyn DynPlugin, request: &AddRequest) -> Result<A
         let links = plugin.links(&mut stage)?;
         Ok(result::assemble(netns, net.cni_version, plugin.earlier(), (plan.lease, plan.replaces_dns), &links))
     });
-    done.await.map_err(not_done)
+    let result = done.await.map_err(not_done)?;
+    netops::all_namespaces::record_caller();
+    Ok(result)
 }
 
 /// Makes the steps of a plan but those of one turn. `filters`: they touch the packet filter for the first time.
@@ -100,9 +99,7 @@ async fn make_steps(
 }
 
 /// Compares the attachment with what ADD made. What later plugins added is no difference.
-///
-/// # Errors
-/// All differences: code and message of the first, the others in its details.
+/// Errors: all differences: code and message of the first, the others in its details.
 pub(crate) async fn check(start: &dyn DynPlugin, request: &CheckRequest) -> Result<(), CniError> {
     start.require_ipam(request.conf.ipam.is_some())?;
     let prev = prev_of_check(request)?;
@@ -117,9 +114,7 @@ pub(crate) async fn check(start: &dyn DynPlugin, request: &CheckRequest) -> Resu
 }
 
 /// prevResult, for CHECK.
-///
-/// # Errors
-/// Code 7: there is none.
+/// Errors: code 7: there is none.
 pub(crate) fn prev_of_check(request: &CheckRequest) -> Result<AddResult, CniError> {
     let missing = || CniError::new(Code::INVALID_CONFIG, "cannot CHECK without prevResult");
     request.conf.prev_result()?.ok_or_else(missing)
@@ -139,9 +134,7 @@ fn compare(start: &dyn DynPlugin, request: &CheckRequest, prev: &AddResult) -> R
 }
 
 /// Whether the network has an address plugin, if the plugin needs one.
-///
-/// # Errors
-/// Code 7: the plugin needs an address plugin, and the network has none.
+/// Errors: code 7: the plugin needs an address plugin, and the network has none.
 pub fn require_ipam<P: InterfacePlugin>(has_ipam: bool) -> Result<(), CniError> {
     match P::IPAM {
         Ipam::Required if !has_ipam => Err(missing_ipam(P::NAME)),
@@ -156,7 +149,6 @@ fn missing_ipam(plugin: &str) -> CniError {
 
 /// A plugin and its keys for ADD.
 pub(crate) trait DynPlugin {
-    /// [`require_ipam`].
     fn require_ipam(&self, has_ipam: bool) -> Result<(), CniError>;
     /// [`InterfacePlugin::LINK_BEFORE_IPAM`].
     fn is_link_before_ipam(&self) -> bool;

@@ -16,17 +16,12 @@ pub struct AddressWatch(Watch);
 
 impl AddressWatch {
     /// Subscribes.
-    ///
-    /// # Errors
-    /// As [`Watch::host`].
     pub fn watch() -> Result<Self> {
         Watch::host().map(Self)
     }
 
     /// Waits until these addresses answer. ADD does not fail when that takes longer: the addresses are set, and will answer.
-    ///
-    /// # Errors
-    /// The announcements cannot be read.
+    /// Errors: the announcements cannot be read.
     pub async fn settle(mut self, link: &Link, addresses: &[IpAddr]) -> Result<()> {
         match self.0.until_announced(link, addresses, DEADLINE).await {
             Err(error) if matches!(error.cause, Cause::Timeout(_)) => {

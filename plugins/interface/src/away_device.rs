@@ -14,7 +14,6 @@ pub const RECORDS: &str = "/run/cni/host-device";
 
 /// The file of an attachment's record: `of` is network, container and interface. These can be longer than a file's name, which is
 /// a hash of all three.
-#[must_use]
 pub fn record_path(of: [&str; 3]) -> PathBuf {
     Path::new(RECORDS).join(hex(&of.join("\0"), 16))
 }

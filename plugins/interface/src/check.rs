@@ -19,15 +19,12 @@ use crate::sides::Sides;
 use crate::{failed, stacked};
 
 /// A difference between the node and what ADD left.
-#[must_use]
 pub fn differs(object: impl std::fmt::Display, how: impl std::fmt::Display) -> CniError {
     CniError::new(Code::CHECK_FAILED, format!("{object} is not as ADD left it: {how}"))
 }
 
 /// All differences as one error; each once, as several steps may find that one link is missing.
-///
-/// # Errors
-/// Code and message of the first, the others in its details.
+/// Errors: code and message of the first, the others in its details.
 pub fn all(compared: impl IntoIterator<Item = Result<(), CniError>>) -> Result<(), CniError> {
     let mut differences: Vec<CniError> = Vec::new();
     for difference in compared.into_iter().filter_map(Result::err) {
@@ -39,9 +36,7 @@ pub fn all(compared: impl IntoIterator<Item = Result<(), CniError>>) -> Result<(
 }
 
 /// The result's entry for the container's interface, whose sandbox must be the namespace that CHECK is for.
-///
-/// # Errors
-/// Code 107: there is no such entry, or it is of another namespace.
+/// Errors: code 107: there is no such entry, or it is of another namespace.
 pub fn container_interface<'a>(
     result: &'a AddResult,
     ifname: &str,
@@ -62,15 +57,12 @@ pub fn container_interface<'a>(
 
 /// Whether a link's MTU is the one that ADD gave it, or the result's: plugins behind this one may have changed it. A result
 /// before version 1.1.0 has none (0), so there any MTU may be theirs.
-#[must_use]
 pub fn has_mtu(link: &Link, mtu_bytes: u32, result_mtu_bytes: u32) -> bool {
     result_mtu_bytes == 0 || [mtu_bytes, result_mtu_bytes].contains(&link.mtu_bytes)
 }
 
 /// Compares a link's Ethernet address with the result's, if that has one.
-///
-/// # Errors
-/// Code 107.
+/// Errors: code 107.
 pub fn mac(link: &Link, entry: &Interface) -> Result<(), CniError> {
     if entry.mac.is_empty() {
         return Ok(());
@@ -100,6 +92,8 @@ pub struct Look<'a> {
     pub master: Option<Link>,
     /// The result names the links on the host: those before version 0.3.0 do not.
     pub(crate) names_host_links: bool,
+    /// The comparison is a repair's, which also finds what CHECK leaves to the administrator.
+    pub is_repair: bool,
     search_path: &'a str,
     host_link: Option<Link>,
     container: Option<Link>,
@@ -128,6 +122,7 @@ impl<'a> Look<'a> {
             entry,
             master,
             names_host_links: true,
+            is_repair: false,
             search_path,
             host_link,
             container,
@@ -139,15 +134,12 @@ impl<'a> Look<'a> {
     }
 
     /// The result's entry for a link of the node.
-    #[must_use]
     pub fn entry_of(&self, link: &Link) -> Option<&'a Interface> {
         self.prev.interfaces.iter().find(|entry| entry.name == link.name && entry.sandbox.is_empty())
     }
 
     /// The container's link.
-    ///
-    /// # Errors
-    /// Code 107: it is not there.
+    /// Errors: code 107: it is not there.
     pub fn container(&mut self) -> Result<&Link, CniError> {
         match &mut self.container {
             Some(link) => Ok(link),
@@ -160,9 +152,7 @@ impl<'a> Look<'a> {
     }
 
     /// Compares the container's link with a kind and with the result's Ethernet address.
-    ///
-    /// # Errors
-    /// Code 107.
+    /// Errors: code 107.
     pub fn compare_kind(&mut self, kind: &str) -> Result<(), CniError> {
         let object = format!("interface {} in {}", self.entry.name, self.sides.container.place());
         let entry = self.entry;
@@ -185,9 +175,7 @@ impl<'a> Look<'a> {
     }
 
     /// The host's end of the container's veth: the pair's, whatever its name, and in prevResult.
-    ///
-    /// # Errors
-    /// Code 107: there is none.
+    /// Errors: code 107: there is none.
     pub fn host_link(&mut self) -> Result<&Link, CniError> {
         if self.host_link.is_none() {
             let Sides { host, netns, container: there } = self.sides;

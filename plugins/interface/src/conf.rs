@@ -10,12 +10,10 @@ use serde::{Deserialize, Deserializer};
 use skel::Call;
 
 /// A config that cannot be used: `cannot use network config: TEXT`, code 7.
-#[must_use]
 pub fn invalid(text: impl std::fmt::Display) -> CniError {
     CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {text}"))
 }
 
-/// Key `dns`.
 #[derive(Debug, Clone, Deserialize, Default)]
 #[serde(default)]
 pub struct DnsKey {
@@ -27,7 +25,6 @@ pub struct DnsKey {
 
 impl DnsKey {
     /// Any of its keys replaces all of IPAM's: a list even if it is empty, an empty domain not, as the reference has it.
-    #[must_use]
     pub fn into_dns(self) -> Option<Dns> {
         let absent =
             self.nameservers.is_none() && self.domain.is_empty() && self.search.is_none() && self.options.is_none();
@@ -49,7 +46,6 @@ pub struct IpamKey {
     pub plugin: String,
 }
 
-/// Key `args`.
 #[derive(Debug, Clone, Deserialize, Default)]
 #[serde(default)]
 pub struct ArgsKey {
@@ -65,9 +61,6 @@ pub struct MacKey {
 }
 
 /// The Ethernet address that the config asks for: `runtimeConfig.mac`, else `args.cni.mac`.
-///
-/// # Errors
-/// As [`parse_mac`].
 pub fn mac(args: &ArgsKey, runtime_config: &MacKey) -> Result<Option<Mac>, CniError> {
     let weak = parse_mac("args.cni.mac", &args.cni.mac)?;
     let strong = parse_mac("runtimeConfig.mac", &runtime_config.mac)?;
@@ -75,18 +68,13 @@ pub fn mac(args: &ArgsKey, runtime_config: &MacKey) -> Result<Option<Mac>, CniEr
 }
 
 /// The Ethernet address that a call asks for: the config's, else that of `CNI_ARGS`, the weakest.
-///
-/// # Errors
-/// As [`args_mac`].
 pub fn requested_mac(raw: &Call, config: Option<Mac>) -> Result<Option<Mac>, CniError> {
     let weakest = args_mac(raw)?;
     Ok(config.or(weakest))
 }
 
 /// The Ethernet address that `CNI_ARGS` ask for.
-///
-/// # Errors
-/// Code 4: `CNI_ARGS` are malformed, or have another key than `MAC`.
+/// Errors: code 4: `CNI_ARGS` are malformed, or have another key than `MAC`.
 pub fn args_mac(raw: &Call) -> Result<Option<Mac>, CniError> {
     let args = raw.parse_args()?;
     args.expect_known(&["MAC"])?;
@@ -105,9 +93,6 @@ pub struct Macs {
 
 impl Macs {
     /// Reads the keys.
-    ///
-    /// # Errors
-    /// As [`parse_mac`].
     pub fn parse(mac: &str, args: &ArgsKey, runtime_config: &MacKey) -> Result<Self, CniError> {
         let own = parse_mac("mac", mac)?;
         let of_args = parse_mac("args.cni.mac", &args.cni.mac)?;
@@ -115,9 +100,6 @@ impl Macs {
     }
 
     /// The address that a call asks for: that of `CNI_ARGS` comes between the config's two.
-    ///
-    /// # Errors
-    /// As [`args_mac`].
     pub fn requested(self, raw: &Call) -> Result<Option<Mac>, CniError> {
         let of_args = args_mac(raw)?;
         Ok(self.strong.or(of_args).or(self.weak))
@@ -125,9 +107,7 @@ impl Macs {
 }
 
 /// Parses a requested address; an empty text asks for none.
-///
-/// # Errors
-/// Code 7 naming where it came from: no Ethernet address, or one that no single interface may have.
+/// Errors: code 7 naming where it came from: no Ethernet address, or one that no single interface may have.
 pub fn parse_mac(key: &str, text: &str) -> Result<Option<Mac>, CniError> {
     if text.is_empty() {
         return Ok(None);
@@ -151,9 +131,7 @@ pub const IPV4_MTU_MIN: u32 = 68; // IPV4_MIN_MTU, include/net/ip.h
 pub const IPV6_MTU_MIN: u32 = 1280; // IPV6_MIN_MTU, include/uapi/linux/ipv6.h
 
 /// Refuses an MTU with which the kernel would take a family off the interface, which has one of these addresses.
-///
-/// # Errors
-/// Code 7: the MTU is below the least of the family of one of the addresses.
+/// Errors: code 7: the MTU is below the least of the family of one of the addresses.
 pub fn refuse_mtu_below_least(
     mtu_bytes: Option<u32>,
     mut addresses: impl Iterator<Item = IpAddr>,
@@ -173,15 +151,12 @@ pub fn refuse_mtu_below_least(
 
 /// Key `mtu` in bytes; 0 is the kernel's default. The kernel's virtual links have 65535 at most (`ETH_MAX_MTU`,
 /// include/uapi/linux/if_ether.h).
-#[must_use]
 pub fn mtu(bytes: u16) -> Option<u32> {
     Some(bytes.into()).filter(|bytes| *bytes != 0)
 }
 
 /// A VLAN's number at `path`.
-///
-/// # Errors
-/// Code 7: it is not within 1 to 4094.
+/// Errors: code 7: it is not within 1 to 4094.
 pub fn vlan_id(path: &str, id: u16) -> Result<u16, CniError> {
     match id {
         1..=4094 => Ok(id),
@@ -190,17 +165,13 @@ pub fn vlan_id(path: &str, id: u16) -> Result<u16, CniError> {
 }
 
 /// A key that is a VLAN's number, or 0 for none. Numbers above 4094 are left to [`vlan_id`].
-///
-/// # Errors
-/// It is no number, or none of a `u16`.
+/// Errors: it is no number, or none of a `u16`.
 pub fn vlan_or_none<'de, D: Deserializer<'de>>(decoder: D) -> Result<u16, D::Error> {
     u16::deserialize(decoder).map_err(|_range| D::Error::custom("expected a whole number from 0 to 4094"))
 }
 
 /// Keys `ipMasq` and `ipMasqBackend`.
-///
-/// # Errors
-/// Code 2: the backend is none.
+/// Errors: code 2: the backend is none.
 pub fn masquerade(ip_masq: bool, backend: &str) -> Result<Option<Backend>, CniError> {
     let backend = match backend {
         "" => Backend::Default,

@@ -11,7 +11,7 @@ use netops::addr::{self, Address};
 use netops::error::{OpError, Result};
 use netops::link::{self, Kind, Link};
 use netops::route::{MAIN_TABLE, Route};
-use netops::sysctl::{self, Key};
+use netops::sysctl::{self, Key, Need};
 use netops::watch::Watch;
 use netops::{Kernel, Netns};
 
@@ -57,10 +57,9 @@ pub enum RouterAdvertisements {
 pub struct Options {
     /// Duplicate address detection, with addresses.
     pub dad: Dad,
-    /// Router advertisements.
     pub routers: RouterAdvertisements,
     /// New addresses are announced when the link gets up: IPv4 by ARP, IPv6 by a neighbour advertisement.
-    pub announce: Announce,
+    pub announces: bool,
     /// ADD waits until the link can carry packets, as a veth can as soon as both ends are up.
     pub await_up: bool,
 }
@@ -68,20 +67,9 @@ pub struct Options {
 impl Default for Options {
     /// All as the kernel has it for new links.
     fn default() -> Self {
-        let (dad, routers, announce) = (Dad::Kernels, RouterAdvertisements::Kernels, Announce::No);
-        Self { dad, routers, announce, await_up: false }
+        let (dad, routers) = (Dad::Kernels, RouterAdvertisements::Kernels);
+        Self { dad, routers, announces: false, await_up: false }
     }
-}
-
-/// The families whose new addresses are announced when the link gets up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Announce {
-    /// No family.
-    No,
-    /// IPv4, by ARP.
-    Ipv4,
-    /// Both families.
-    Both,
 }
 
 /// A value of a link in the container.
@@ -89,7 +77,6 @@ pub enum Announce {
 pub struct Sysctl {
     /// `ipv4` or `ipv6`.
     pub family: &'static str,
-    /// The link.
     pub link: String,
     /// The file.
     pub name: &'static str,
@@ -99,30 +86,19 @@ pub struct Sysctl {
     pub need: Need,
 }
 
-/// The outcome of ADD when a sysctl cannot be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// ADD fails.
-    Always,
-    /// ADD fails unless the kernel has no such file.
-    WhereThere,
-    /// ADD goes on, with a warning.
-    Wish,
-}
-
 /// The steps for the container's link up to its routes, in order. IPv4 addresses come before the link gets up: the ARP
 /// announcement on getting up is for the addresses that the link has then.
 pub(crate) fn address_steps<O>(ifname: &str, options: Options, lease: &AddResult) -> Vec<Step<O>> {
     let addresses = lease.ips.iter().map(|ip| Address::from(ip.address));
     let (ipv4, ipv6): (Vec<Address>, Vec<Address>) = addresses.partition(|address| address.net.is_ipv4());
     let has_addresses = !lease.ips.is_empty();
-    let mut sysctls: Vec<Sysctl> = accept_ra(ifname, options.routers).into_iter().collect();
+    let mut sysctls: Vec<Sysctl> = accept_ra(ifname, options.routers, lease).into_iter().collect();
     if has_addresses {
-        sysctls.extend(address_sysctls(ifname, options, !ipv6.is_empty()));
+        sysctls.extend(address_sysctls(ifname, options, need_of_ipv6(lease)));
     }
     let mut steps: Vec<Step<O>> = Vec::new();
     steps.extend((!sysctls.is_empty()).then(|| Uncompared::Sysctls(sysctls).into()));
-    steps.extend((has_addresses && options.announce != Announce::No).then(|| Uncompared::ArpNotify.into()));
+    steps.extend((has_addresses && options.announces).then(|| Uncompared::ArpNotify.into()));
     steps.extend((!ipv4.is_empty()).then(|| Compared::Addresses(Side::Container, ipv4).into()));
     steps.push(Compared::Up(Side::Container).into());
     steps.extend((!ipv6.is_empty()).then(|| Compared::Addresses(Side::Container, ipv6).into()));
@@ -132,9 +108,7 @@ pub(crate) fn address_steps<O>(ifname: &str, options: Options, lease: &AddResult
 /// Routes over the link itself to gateways that no address of the lease has in its prefix, and then the lease's routes. The
 /// kernel takes no route by a next hop that it cannot reach, but hosters give single addresses, with a gateway anywhere. Another
 /// next hop outside of a subnet is a mistake, which the kernel refuses.
-///
-/// # Errors
-/// Code 110: routes that no interface can have.
+/// Errors: code 110: routes that no interface can have.
 pub(crate) fn plan_routes_by_link(lease: &AddResult) -> std::result::Result<[Vec<Route>; 2], CniError> {
     let mut routes = plan_routes(lease)?;
     let mut outside: Vec<IpAddr> = Vec::new();
@@ -172,24 +146,26 @@ fn is_on_link(gateway: IpAddr, lease: &AddResult, routes: &[Route]) -> bool {
 }
 
 /// The lease's routes with their next hops.
-///
-/// # Errors
-/// Code 110: routes that no interface can have.
+/// Errors: code 110: routes that no interface can have.
 pub(crate) fn plan_routes(lease: &AddResult) -> std::result::Result<Vec<Route>, CniError> {
     lease.routes.iter().map(|route| plan_route(&lease.ips, route)).collect()
 }
 
-pub(crate) fn accept_ra(ifname: &str, routers: RouterAdvertisements) -> Option<Sysctl> {
-    let value = match routers {
+/// The need of a sysctl of IPv6: a network without addresses of IPv6 works where `/proc/sys` is read-only.
+pub(crate) fn need_of_ipv6(lease: &AddResult) -> Need {
+    if lease.ips.iter().any(|ip| ip.address.is_ipv6()) { Need::WhereThere } else { Need::WhereWritable }
+}
+
+pub(crate) fn accept_ra(ifname: &str, routers: RouterAdvertisements, lease: &AddResult) -> Option<Sysctl> {
+    let (value, need) = match routers {
         RouterAdvertisements::Kernels => return None,
-        RouterAdvertisements::Accepted => "1",
-        RouterAdvertisements::Refused => "0",
+        RouterAdvertisements::Accepted => ("1", Need::WhereThere),
+        RouterAdvertisements::Refused => ("0", need_of_ipv6(lease)),
     };
-    let need = Need::WhereThere;
     Some(Sysctl { family: "ipv6", link: ifname.to_owned(), name: "accept_ra", value, need })
 }
 
-fn address_sysctls(ifname: &str, options: Options, has_ipv6: bool) -> Vec<Sysctl> {
+fn address_sysctls(ifname: &str, options: Options, of_ipv6: Need) -> Vec<Sysctl> {
     let of = |name, value, need| Sysctl { family: "ipv6", link: ifname.to_owned(), name, value, need };
     let mut sysctls = Vec::new();
     match options.dad {
@@ -197,16 +173,16 @@ fn address_sysctls(ifname: &str, options: Options, has_ipv6: bool) -> Vec<Sysctl
         // If duplicate address detection stays on, ADD takes a second longer.
         Dad::Off | Dad::Never => sysctls.push(of("accept_dad", "0", Need::Wish)),
         Dad::Enhanced => {
-            sysctls.push(of("enhanced_dad", "1", Need::WhereThere));
-            sysctls.push(of("accept_dad", "1", Need::WhereThere));
+            sysctls.push(of("enhanced_dad", "1", of_ipv6));
+            sysctls.push(of("accept_dad", "1", of_ipv6));
         }
     }
-    if has_ipv6 {
+    if of_ipv6 == Need::WhereThere {
         sysctls.push(Sysctl { link: "lo".into(), ..of("disable_ipv6", "0", Need::WhereThere) });
         sysctls.push(of("disable_ipv6", "0", Need::WhereThere));
         sysctls.push(of("keep_addr_on_down", "1", Need::Always));
-        if options.announce == Announce::Both {
-            sysctls.push(of("ndisc_notify", "1", Need::WhereThere));
+        if options.announces {
+            sysctls.push(of("ndisc_notify", "1", Need::Wish));
         }
     }
     sysctls
@@ -238,9 +214,7 @@ fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, Cn
 }
 
 /// Refuses the destination of a route that is an address in a prefix: the kernel refuses host bits in IPv4, and cuts them in IPv6.
-///
-/// # Errors
-/// Code 110.
+/// Errors: code 110.
 pub fn refuse_host_bits(dst: IpNetwork) -> std::result::Result<(), CniError> {
     let prefix = network(dst);
     if dst.is_ipv6() || dst == prefix {
@@ -258,34 +232,17 @@ fn network(net: IpNetwork) -> IpNetwork {
 }
 
 /// Writes sysctls in the container. The link must be there and down: a router's advertisement could otherwise come first.
-///
-/// # Errors
-/// The first value that could not be written.
+/// Errors: the first value that could not be written.
 pub(crate) fn write_sysctls(netns: &Netns, sysctls: &[Sysctl]) -> Result<()> {
     let place = netns.path().display().to_string();
     let keys: Vec<(Key, &Sysctl)> = sysctls.iter().map(|sysctl| Ok((sysctl.key()?, sysctl))).collect::<Result<_>>()?;
-    let write_all = || keys.iter().try_for_each(|(key, sysctl)| sysctl.write(key));
+    let write_all = || keys.iter().try_for_each(|(key, sysctl)| sysctl::set(key, sysctl.value, sysctl.need));
     netns.run(write_all)?.map_err(|error: OpError| error.at(place))
 }
 
 impl Sysctl {
     fn key(&self) -> Result<Key> {
         Key::of_link(self.family, &self.link, self.name)
-    }
-
-    fn write(&self, key: &Key) -> Result<()> {
-        let written = match self.name {
-            "disable_ipv6" => sysctl::ensure(key, self.value),
-            _ => sysctl::write(key, self.value),
-        };
-        match (written, self.need) {
-            (Err(error), Need::WhereThere | Need::Wish) if error.is_absent() => Ok(()),
-            (Err(error), Need::Wish) => {
-                tracing::warn!(%error, "going on without");
-                Ok(())
-            }
-            (written, _) => written,
-        }
     }
 }
 
@@ -295,9 +252,7 @@ impl Sysctl {
 ///
 /// Addresses that are wanted with `nodad` are set again so where the container's `all.accept_dad` is stronger than the
 /// link's: with the flag from the start nothing would show when the kernel has joined.
-///
-/// # Errors
-/// [`netops::error::Cause::State`] for a duplicate address; [`netops::error::Cause::Timeout`] if the link could carry
+/// Errors: [`netops::error::Cause::State`] for a duplicate address; [`netops::error::Cause::Timeout`] if the link could carry
 /// packets all the time.
 pub(crate) async fn settle(net: &Kernel, netns: &Netns, link: &Link, wanted: &[Address]) -> Result<()> {
     let object = format!("for the addresses of {} to be found unique", link.name);

@@ -10,50 +10,46 @@ use crate::detach::{self, Detaching};
 use crate::link_owner::Evidence;
 use crate::{link_by_name, veth};
 
-/// Deletes the container's link, if it belongs to the attachment.
+/// Deletes the container's link, if it belongs to the attachment. Returns whether one was deleted.
 ///
-/// An alias in our form names the attachment, also where the container has renamed the link. A link of another kind, with another
-/// alias, or without one (the reference sets none), is deleted if it has the interface's name and is the attachment's by what
-/// else shows it ([`crate::link_owner`]).
+/// An alias in our form names the attachment, also where the container has renamed the link or the network had another `type` at
+/// ADD. A link with another alias, or without one (the reference sets none), is deleted if it has the interface's name and is the
+/// attachment's by what else shows it ([`crate::link_owner`]): a pair of the reference, too.
 ///
 /// The container can change name and alias, and put another link in their place. Where nothing that was found has the Ethernet
-/// address of ADD's result, one that has is looked for.
-///
-/// # Errors
-/// The link is still there, or could not be read.
-pub fn remove(detaching: &Detaching<'_>, kind: &str) -> Result<()> {
-    let Detaching { attachment, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
+/// address of ADD's result, one that has is looked for. `kind` is what DEL's plugin makes; `None`: pairs.
+/// Errors: the link is still there, or could not be read.
+pub fn remove(detaching: &Detaching<'_>, kind: Option<&str>) -> Result<bool> {
+    let Detaching { attachment, prev, netns: Some(netns), .. } = *detaching else { return Ok(false) };
     let container = Kernel::in_netns(netns)?;
     let alias = alias::of(attachment);
-    let is_marked_own = |link: &Link| link.kind.name() == kind && link.alias.as_deref() == Some(&*alias);
+    let is_marked_own = |link: &Link| link.alias.as_deref() == Some(&*alias);
     let mac = veth::mac_of_result(attachment, prev);
     let evidence = detaching.evidence(netns);
     let is_it = |link: &Link| if mac.is_some() { link.mac == mac } else { is_marked_own(link) };
-    let mut is_found = false;
+    let (mut is_removed, mut is_found) = (false, false);
     let named = link::find(&container, attachment.ifname.as_str())?.filter(|link| !link.loopback);
     match named {
-        Some(named) if is_marked_own(&named) && is_it(&named) => {
-            return link_removal::remove_in(netns, container, &named);
+        Some(named) if is_marked_own(&named) && is_it(&named) && kind == Some(named.kind.name()) => {
+            return link_removal::remove_in(netns, container, &named).map(|()| true);
         }
-        // Removed below, with all that have this alias.
-        Some(named) if is_marked_own(&named) => {}
         // The network had another `type` at ADD, or nothing marks the link.
         Some(named) if link_by_name::remove_own(detaching, netns, &container, &named)? => {
-            is_found = is_it(&named) || mac.is_none() && named.kind.name() != kind;
+            is_removed = true;
+            is_found = is_it(&named) || mac.is_none() && kind != Some(named.kind.name());
         }
         Some(_) | None => {}
     }
     let links = link::list_of_container(&container)?;
-    let (own, others): (Vec<Link>, Vec<Link>) =
-        links.into_iter().filter(|link| link.kind.name() == kind).partition(is_marked_own);
+    let (own, others): (Vec<Link>, Vec<Link>) = links.into_iter().partition(is_marked_own);
     for link in &own {
         is_found |= is_it(link);
-        link_removal::remove_in(netns, Kernel::in_netns(netns)?, link)?;
+        is_removed |= link_by_name::remove_marked(detaching, netns, &container, link)?;
     }
-    if is_found || others.is_empty() {
-        return Ok(());
+    if is_found {
+        return Ok(true);
     }
-    Lost { evidence, container: &container }.remove_among(&others)
+    Ok(Lost { evidence, container: &container, kind }.remove_among(&others)? || is_removed)
 }
 
 /// An attachment whose link has neither its name nor its alias: the container may have changed both, and the link would keep
@@ -61,15 +57,17 @@ pub fn remove(detaching: &Detaching<'_>, kind: &str) -> Result<()> {
 struct Lost<'a> {
     evidence: Evidence<'a>,
     container: &'a Kernel,
+    kind: Option<&'a str>,
 }
 
 impl Lost<'_> {
-    /// Deletes the links of the kind that have the Ethernet address of ADD's result, unless the alias names another attachment.
-    /// If no link has it, nothing is guessed: a warning names those that no alias explains.
-    fn remove_among(&self, links: &[Link]) -> Result<()> {
+    /// Deletes the links that have the Ethernet address of ADD's result, unless the alias names another attachment. If no link has
+    /// it, nothing is guessed: a warning names those of the kind that no alias explains.
+    fn remove_among(&self, links: &[Link]) -> Result<bool> {
+        let mut is_removed = false;
         let Evidence { attachment, prev, netns: entered, .. } = self.evidence;
         let (netns, is_mounted) = (entered.path().display(), matches!(entered.is_by_process(), Ok(false)));
-        for link in links {
+        for link in links.iter().filter(|link| may_be_of_a_plugin(link)) {
             let (name, alias) = (&link.name, &link.alias);
             let is_anothers = may_be_anothers(attachment, link, is_mounted);
             match is_of_result(self.container, attachment, prev, link)? {
@@ -82,15 +80,16 @@ impl Lost<'_> {
                     let why = "the container has changed its name and alias";
                     tracing::warn!(link = name, alias, %netns, "removed by its Ethernet address: {why}");
                     link_removal::remove_in(entered, Kernel::in_netns(entered)?, link)?;
+                    is_removed = true;
                 }
-                false if is_mounted && !is_anothers && may_be_of_a_plugin(link) => tracing::warn!(
+                false if is_mounted && !is_anothers && self.kind == Some(link.kind.name()) => tracing::warn!(
                     link = name, alias, %netns,
                     "left: no alias says whose {} this is, and the interface of this attachment was not found", link.kind
                 ),
                 false => {}
             }
         }
-        Ok(())
+        Ok(is_removed)
     }
 }
 
@@ -115,12 +114,13 @@ fn may_be_anothers(attachment: &Attachment, link: &Link, is_mounted: bool) -> bo
     }
 }
 
-/// Whether a plugin may have made such a link: on top of one outside the container, or a tap, no tun.
+/// Whether a plugin may have made such a link in the container alone: on top of one outside it, a dummy, or a tap, no tun.
 fn may_be_of_a_plugin(link: &Link) -> bool {
     match &link.kind {
         Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_) => link.peer_netns_id.is_some(),
         Kind::Tun(tun) => tun.is_tap,
-        _ => true,
+        Kind::Dummy => true,
+        Kind::None | Kind::Bridge(_) | Kind::Veth | Kind::Vrf(_) | Kind::Ifb | Kind::Other(_) => false,
     }
 }
 

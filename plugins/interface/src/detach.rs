@@ -43,7 +43,6 @@ pub struct Detaching<'a> {
 
 impl Detaching<'_> {
     /// The evidence for the owner of a link in this namespace.
-    #[must_use]
     pub fn evidence<'a>(&'a self, netns: &'a Netns) -> Evidence<'a> {
         let Self { attachment, prev, reserved, holds_none, .. } = *self;
         Evidence { attachment, prev, netns, reserved, holds_none }
@@ -68,9 +67,9 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
             (None, false)
         }
     };
-    // The network had another `type` at ADD, which may have made rules.
-    let has_other_pair = !plugin.filters() && prev.is_some_and(|prev| veth::host_end(prev, attachment).is_some());
-    let mut filter = find_filter(plugin.filters() || has_other_pair, raw.search_path()).unwrap_or_else(|error| {
+    // The network may have had another `type` at ADD, which makes pairs and rules.
+    let may_have_other_pair = !plugin.filters() && prev.is_none_or(|prev| veth::host_end(prev, attachment).is_some());
+    let mut filter = find_filter(plugin.filters() || may_have_other_pair, raw.search_path()).unwrap_or_else(|error| {
         errors.push(failed(error));
         None
     });
@@ -100,8 +99,8 @@ pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result
     let search_path = raw.search_path();
     let detaching = Detaching { attachment, prev, netns, reserved: &reserved, holds_none, held, search_path };
     let timer = Timer::start();
-    if has_other_pair {
-        errors.extend(veth::remove(&detaching, veth::Unmarked::PortOf(None)).err().map(failed));
+    if may_have_other_pair {
+        errors.extend(veth::remove(&detaching, veth::Unmarked::OfAnotherType).err().map(failed));
     }
     errors.extend(plugin.remove_link(&detaching).err().map(failed));
     timer.end("remove link");
@@ -163,7 +162,6 @@ fn remove_rules(
 /// The addresses that only other interfaces of the container have, whose rules stay; `None` if they cannot be read. An
 /// address that the attachment's interface has, too, is the attachment's: the rules are of one network, where it is given
 /// once.
-#[must_use]
 pub fn held_by_others(attachment: &Attachment, netns: &Netns) -> Option<Vec<IpAddr>> {
     let container = Kernel::in_netns(netns).ok()?;
     let (mut own, mut others) = (Vec::new(), Vec::new());
@@ -187,14 +185,12 @@ pub(crate) fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpA
 /// Removes links, rules and addresses of all attachments to the network that are not valid.
 pub(crate) async fn gc(plugin: &dyn DynRemoval, request: &GcRequest) -> Result<(), CniError> {
     let GcRequest { valid, conf: net, raw, .. } = request;
-    let (sweep, filters) = (&request.sweep(), plugin.filters());
-    let network = &net.name;
+    let (sweep, network) = (&request.sweep(), &net.name);
     let names = || sweep.map(|attachment| cni_filter::Names::from(*attachment));
     let timer = Timer::start();
-    let mut errors: Vec<CniError> = match filters {
-        true => cni_filter::gc(network.as_str(), names(), raw.search_path()).into_iter().map(failed).collect(),
-        false => Vec::new(),
-    };
+    // Whatever the plugin makes: the network may have had another `type` at ADD.
+    let mut errors: Vec<CniError> =
+        cni_filter::gc(network.as_str(), names(), raw.search_path()).into_iter().map(failed).collect();
     timer.end("collect rules");
     let timer = Timer::start();
     // The attachments of which something is left; `None` may be any.
@@ -203,7 +199,7 @@ pub(crate) async fn gc(plugin: &dyn DynRemoval, request: &GcRequest) -> Result<(
         left.push(attachment);
         errors.push(failed(error));
     }
-    match plugin.list_stale(network, sweep) {
+    match veth::list_stale(network, sweep) {
         Ok(stale) => {
             for Left { link, error } in remove_stale(&stale) {
                 left.push(Mark::of_link(&link).and_then(|mark| mark.attachment_to(network)));
@@ -218,9 +214,7 @@ pub(crate) async fn gc(plugin: &dyn DynRemoval, request: &GcRequest) -> Result<(
     let kept = left.into_iter().collect();
     timer.end("collect links");
     // Behind links, as in DEL.
-    if filters {
-        errors.extend(cni_filter::gc_spoof_guards(&names().valid).into_iter().map(failed));
-    }
+    errors.extend(cni_filter::gc_spoof_guards(&names().valid).into_iter().map(failed));
     if let Some(ipam) = raw.ipam(net) {
         match plugin.list_unmarked().and_then(|links| without_seen(links, &ipam)) {
             Ok(links) if links.is_empty() => errors.extend(lease::collect(&ipam, valid, kept).await.err()),
@@ -232,6 +226,7 @@ pub(crate) async fn gc(plugin: &dyn DynRemoval, request: &GcRequest) -> Result<(
             Err(error) => errors.push(failed(error)),
         }
     }
+    netops::helper_process::remove_ended_records();
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
@@ -267,8 +262,6 @@ pub(crate) trait DynRemoval {
     fn remove_link(&self, detaching: &Detaching<'_>) -> Result<(), OpError>;
     /// [`InterfacePlugin::collect`].
     fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected>;
-    /// [`InterfacePlugin::list_stale`].
-    fn list_stale(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError>;
     /// [`InterfacePlugin::list_unmarked`].
     fn list_unmarked(&self) -> Result<Vec<Link>, OpError>;
 }
@@ -302,10 +295,6 @@ impl<P: InterfacePlugin> DynRemoval for RemovalKeys<P> {
 
     fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected> {
         P::collect(network, sweep)
-    }
-
-    fn list_stale(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError> {
-        P::list_stale(network, sweep)
     }
 
     fn list_unmarked(&self) -> Result<Vec<Link>, OpError> {

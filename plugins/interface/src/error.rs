@@ -27,9 +27,7 @@ pub fn failed(error: OpError) -> CniError {
 
 /// The error of an ADD that would give the node's link an IPv6 address, where it can have none. `link` as
 /// [`crate::InterfacePlugin::gateway_link`] has it; `None`: the address is the container's alone, so only the kernel counts.
-///
-/// # Errors
-/// Code 101 or 102; a sysctl cannot be read.
+/// Errors: code 101 or 102; a sysctl cannot be read.
 pub(crate) fn refuse_without_ipv6(link: Option<&str>) -> Result<(), CniError> {
     let refusal = sysctl::find_ipv6_refusal(link.unwrap_or("lo")).map_err(failed)?;
     match (refusal, link) {
@@ -48,7 +46,6 @@ pub(crate) fn refuse_without_ipv6(link: Option<&str>) -> Result<(), CniError> {
 }
 
 /// The error object for a failed operation; see [`On`].
-#[must_use]
 pub fn failed_on(on: On, error: &OpError) -> CniError {
     let mut details = error.details();
     if !details.is_empty() {
@@ -84,7 +81,6 @@ fn refused(errno: Errno) -> Code {
 }
 
 /// What an operator can do about a failed operation on the node.
-#[must_use]
 pub fn remedy(error: &OpError) -> Option<String> {
     remedy_on(On::Node, &error.cause, &error.request)
 }

@@ -13,23 +13,18 @@ use netops::{Kernel, veth_peer};
 use crate::alias::{self, hex};
 
 /// The host end's name: `veth` and 8 hexadecimal digits that depend on nothing but the attachment.
-#[must_use]
 pub fn name(attachment: &Attachment) -> String {
     let Attachment { network, container_id, ifname } = attachment;
     format!("veth{}", hex(&format!("{network}\0{container_id}\0{ifname}"), 4))
 }
 
 /// Whether the link is the attachment's host end.
-#[must_use]
 pub fn is_of(attachment: &Attachment, link: &Link) -> bool {
     link.kind == Kind::Veth && link.alias.as_deref() == Some(alias::of(attachment).as_str())
 }
 
 /// The attachment's host end. All links are searched only if another link has the computed name: ADD chose another name
 /// then.
-///
-/// # Errors
-/// As [`link::find`].
 pub fn find(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
     match link::find(net, &name(attachment))? {
         Some(link) if !is_of(attachment, &link) => find_among_all(net, attachment),
@@ -38,9 +33,7 @@ pub fn find(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
 }
 
 /// The attachment's host end, if the container's end is in a namespace that exists.
-///
-/// # Errors
-/// As [`find`]; the kernel does not say whether the namespace exists.
+/// Errors: as [`find`]; the kernel does not say whether the namespace exists.
 pub fn find_living(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
     let Some(link) = find(net, attachment)? else { return Ok(None) };
     Ok(veth_peer::leads_to_a_namespace(net, &link)?.then_some(link))
@@ -52,15 +45,11 @@ pub(crate) fn find_among_all(net: &Kernel, attachment: &Attachment) -> Result<Op
 }
 
 /// The host ends of a network's attachments that GC removes. Reads all links: for GC only.
-///
-/// # Errors
-/// As [`link::list`].
 pub fn list_stale(net: &Kernel, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>> {
     alias::list_stale_of(net, &Kind::Veth, network, sweep)
 }
 
 /// Another name, for the case that another link has the computed one.
-#[must_use]
 pub fn random_name() -> String {
     // The hasher's key is random in each process.
     let random = RandomState::new().build_hasher().finish();

@@ -15,9 +15,7 @@ use crate::undo::Undo;
 ///
 /// A failed call is followed by no release where the addresses may be another ADD's: `lives` says whether the attachment has
 /// a link that this ADD has not made.
-///
-/// # Errors
-/// The IPAM plugin's own; code 110 if it gave no address.
+/// Errors: the IPAM plugin's own; code 110 if it gave no address.
 pub(crate) async fn take(
     ipam: Option<&Delegate<'_>>,
     txn: &Txn<Undo>,
@@ -57,8 +55,7 @@ async fn add(ipam: &Delegate<'_>) -> Result<AddResult, CniError> {
     Ok(lease)
 }
 
-/// # Errors
-/// Code 110: the lease of this IPAM plugin has no address.
+/// Errors: code 110: the lease of this IPAM plugin has no address.
 pub(crate) fn refuse_empty(lease: &AddResult, ipam: impl fmt::Display) -> Result<(), CniError> {
     match lease.ips.is_empty() {
         true => {

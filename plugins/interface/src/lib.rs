@@ -52,6 +52,7 @@ pub mod await_ipv6;
 pub mod away_device;
 pub mod container;
 pub mod container_only;
+mod forwarding;
 pub mod host_veth;
 pub mod link_by_name;
 pub mod link_owner;

@@ -3,7 +3,7 @@
 
 use cni_filter::RemovalHints;
 use netops::error::Result;
-use netops::link::Link;
+use netops::link::{self, Link};
 use netops::{Kernel, Netns, link_removal, veth_peer};
 
 use crate::detach::{self, Detaching};
@@ -11,9 +11,7 @@ use crate::{alias, away_device, host_veth};
 
 /// Removes the link, if it is the attachment's ([`crate::link_owner`]); one that is not is named in a warning. Returns whether it
 /// was removed.
-///
-/// # Errors
-/// The link is still there, or could not be read. A device that host-device has moved is not deleted.
+/// Errors: the link is still there, or could not be read. A device that host-device has moved is not deleted.
 pub(crate) fn remove_own(detaching: &Detaching<'_>, netns: &Netns, inside: &Kernel, link: &Link) -> Result<bool> {
     let end = veth_peer::find_host_end(&Kernel::host()?, inside, netns, link)?;
     if !detaching.evidence(netns).whose(inside, link, end.as_ref())?.or_warn(link, netns) {
@@ -25,9 +23,7 @@ pub(crate) fn remove_own(detaching: &Detaching<'_>, netns: &Netns, inside: &Kern
 }
 
 /// Removes the link, if its mark names the attachment. Returns whether it was removed.
-///
-/// # Errors
-/// As the removal of an own link of the plugin's kind.
+/// Errors: as the removal of an own link of the plugin's kind.
 pub fn remove_marked(detaching: &Detaching<'_>, netns: &Netns, inside: &Kernel, link: &Link) -> Result<bool> {
     let end = veth_peer::find_host_end(&Kernel::host()?, inside, netns, link)?;
     if !is_marked(detaching, link, end.as_ref()) {
@@ -36,6 +32,16 @@ pub fn remove_marked(detaching: &Detaching<'_>, netns: &Netns, inside: &Kernel, 
     away_device::refuse(detaching.attachment, netns, link, true)?;
     remove(detaching, netns, link, end.as_ref())?;
     Ok(true)
+}
+
+/// Removes the container's links with the attachment's mark, whatever the container has named them. Returns whether one was
+/// removed.
+pub fn remove_renamed(detaching: &Detaching<'_>, netns: &Netns, inside: &Kernel) -> Result<bool> {
+    let mut is_removed = false;
+    for link in link::list_of_container(inside)?.iter().filter(|link| is_marked(detaching, link, None)) {
+        is_removed |= remove_marked(detaching, netns, inside, link)?;
+    }
+    Ok(is_removed)
 }
 
 /// Whether the mark of the attachment is on the host's end of a veth, or on another link.

@@ -9,7 +9,8 @@
 //! | no mark, the Ethernet address or an address of the result | the attachment's |
 //! | no mark, a result with others | another's |
 //! | no mark, no result, a namespace found by a process, whose number may be another container's | another's |
-//! | no mark, no result, no address, down, and no packet ever, of a kind that ADD makes in the container: ADD was killed before it set the mark | the attachment's |
+//! | no mark, no result, no address, down, and no packet ever, of a kind that ADD makes: ADD was killed before it set the mark, or is the reference's and failed | the attachment's |
+//! | no mark, no result, addresses of the network's ranges that nobody has reserved: the reference's ADD failed, and has freed them | the attachment's |
 //! | no mark, no result, no reservation of the attachment where the network has host-local | another's |
 //! | no mark, no result, a mounted namespace | the attachment's |
 
@@ -49,7 +50,6 @@ pub enum Whose {
 
 impl Whose {
     /// Whether the link is the attachment's. A link that is not is named in a warning.
-    #[must_use]
     pub fn or_warn(self, link: &Link, netns: &Netns) -> bool {
         match self {
             Self::Own => true,
@@ -64,9 +64,7 @@ impl Whose {
 
 impl Evidence<'_> {
     /// The owner of the link. `end` is the host's end of a veth.
-    ///
-    /// # Errors
-    /// The link's addresses cannot be read.
+    /// Errors: the link's addresses cannot be read.
     pub fn whose(self, inside: &Kernel, link: &Link, end: Option<&Link>) -> Result<Whose> {
         const ITS_MARK: &str = "its mark names another attachment";
         match end {
@@ -87,9 +85,7 @@ impl Evidence<'_> {
     }
 
     /// The owner of a link without a mark.
-    ///
-    /// # Errors
-    /// The link's addresses cannot be read.
+    /// Errors: the link's addresses cannot be read.
     pub fn of_unmarked(self, inside: &Kernel, link: &Link) -> Result<Whose> {
         let found = self.look(inside, link)?;
         let is_shown = found.has_mac || found.has_address || found.holders.contains(&Holder::Own);
@@ -105,7 +101,7 @@ impl Evidence<'_> {
             () if !matches!(self.netns.is_by_process(), Ok(false)) => {
                 Whose::Anothers("nothing shows that it is this container's")
             }
-            () if found.is_unfinished => Whose::Own,
+            () if found.is_unfinished || found.is_freed => Whose::Own,
             () if self.holds_none => Whose::Anothers("this attachment has no address, and no result shows its link"),
             () => Whose::Own,
         };
@@ -123,20 +119,20 @@ impl Evidence<'_> {
         let is_shared = matches!(link.kind, Kind::Ipvlan(_) | Kind::Vlan(_));
         let has_other_mac = !has_same_mac && veth::mac_of_result(attachment, prev).is_some();
         // No `_`: a new kind has to be decided here.
-        let is_of_kind_made_inside = match link.kind {
-            Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_) | Kind::Dummy => true,
-            Kind::None | Kind::Bridge(_) | Kind::Veth | Kind::Vrf(_) | Kind::Ifb | Kind::Tun(_) | Kind::Other(_) => {
-                false
-            }
+        let is_of_kind_made = match link.kind {
+            Kind::Veth | Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_) | Kind::Dummy => true,
+            Kind::None | Kind::Bridge(_) | Kind::Vrf(_) | Kind::Ifb | Kind::Tun(_) | Kind::Other(_) => false,
         };
-        let is_made_inside = is_of_kind_made_inside && link.alias.is_none();
+        let is_unnamed = is_of_kind_made && link.alias.is_none();
+        let holders: Vec<Holder> = addresses.iter().filter_map(|ip| reserved.holder(attachment, *ip)).collect();
         let has_others = !listed.is_empty() && !addresses.is_empty() && !has_address;
         Ok(Signs {
             has_mac: has_same_mac && (!is_shared || has_address),
             has_address,
             is_another: has_other_mac || has_others,
-            is_unfinished: is_made_inside && !link.up && addresses.is_empty() && !link::has_carried(inside, link)?,
-            holders: addresses.iter().filter_map(|ip| reserved.holder(attachment, *ip)).collect(),
+            is_unfinished: is_unnamed && !link.up && addresses.is_empty() && !link::has_carried(inside, link)?,
+            is_freed: is_unnamed && !addresses.is_empty() && holders.is_empty() && reserved.may_have_given(&addresses),
+            holders,
         })
     }
 }
@@ -151,6 +147,8 @@ struct Signs {
     is_another: bool,
     /// The link is as ADD makes it, before it has mark and addresses and is up: nothing uses it.
     is_unfinished: bool,
+    /// The link has addresses of the network's ranges, and nobody has reserved one: a failed ADD has freed them.
+    is_freed: bool,
     /// The owners of the link's addresses.
     holders: Vec<Holder>,
 }

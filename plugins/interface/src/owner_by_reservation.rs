@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use cni_spec::{Attachment, ConfObject, json};
+use ipnetwork::IpNetwork;
 use netops::file::read_plain;
 
 /// Where host-local keeps them if the config names no other folder.
@@ -17,6 +18,8 @@ const FILE_BYTES_MAX: u64 = 4096;
 #[derive(Debug, Clone)]
 pub struct Reserved {
     data_dir: PathBuf,
+    /// The subnets that the config has host-local give addresses of.
+    subnets: Vec<IpNetwork>,
 }
 
 /// The owner of an address, from an attachment's point of view.
@@ -35,16 +38,23 @@ pub enum Holder {
 impl Reserved {
     /// The reservations in the folder that a network's config names. Chained plugins have no key `ipam`, and use the default
     /// folder.
-    #[must_use]
     pub fn of(object: &ConfObject) -> Self {
         let named = json::find::<String>(object.value(), &["ipam", "dataDir"]).ok().flatten();
         let data_dir = named.filter(|dir| !dir.is_empty()).unwrap_or_else(|| DATA_DIR.to_owned());
-        Self { data_dir: data_dir.into() }
+        let ipam = json::member(object.value(), "ipam");
+        let sets = ipam.and_then(|ipam| json::member(ipam, "ranges")?.as_array()).into_iter().flatten();
+        let ranges = sets.filter_map(|set| set.as_array()).flatten();
+        let subnet = |range| json::member(range, "subnet")?.as_str()?.parse().ok();
+        Self { data_dir: data_dir.into(), subnets: ipam.into_iter().chain(ranges).filter_map(subnet).collect() }
+    }
+
+    /// Whether host-local gives such addresses in this network.
+    pub(crate) fn may_have_given(&self, addresses: &[IpAddr]) -> bool {
+        addresses.iter().all(|address| self.subnets.iter().any(|subnet| subnet.contains(*address)))
     }
 
     /// The owner of the address; `None`: the address has none, or its file cannot be read. A reservation in the attachment's
     /// network tells more than one in another network, which is read only without the former.
-    #[must_use]
     pub fn holder(&self, attachment: &Attachment, address: IpAddr) -> Option<Holder> {
         let holder_in = |folder: &Path| {
             let bytes = read_plain(&folder.join(address.to_string()), FILE_BYTES_MAX).ok()?;
@@ -59,7 +69,6 @@ impl Reserved {
     }
 
     /// The addresses of the container's other interfaces on this network. Reads the whole folder.
-    #[must_use]
     pub fn of_other_interfaces(&self, attachment: &Attachment) -> Vec<IpAddr> {
         let folder = std::fs::read_dir(self.data_dir.join(attachment.network.as_str()));
         let names = folder.into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -97,7 +106,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(folder.join("10.7.0.2")).status().unwrap().success());
         let attachment = Attachment::parse("net", "c1", "eth0").unwrap();
-        let reserved = Reserved { data_dir: data_dir.clone() };
+        let reserved = Reserved { data_dir: data_dir.clone(), subnets: Vec::new() };
         assert_eq!(reserved.holder(&attachment, "10.7.0.2".parse().unwrap()), None);
         std::fs::remove_dir_all(data_dir).unwrap();
     }

@@ -13,6 +13,7 @@ use netops::addr::Address;
 use netops::bridge_port::Vlans;
 use netops::link::{Kind, Link, Mac, Port};
 use netops::route::Route;
+use netops::sysctl::Need;
 
 use crate::container::{self, Dad, Options, RouterAdvertisements, Sysctl};
 use crate::plugin::OwnStep;
@@ -23,7 +24,6 @@ use crate::{alias, conf, host_veth, stacked};
 pub enum Side {
     /// The step is made on the node.
     Host,
-    /// In the container.
     Container,
 }
 
@@ -101,7 +101,6 @@ pub enum Compared {
     JoinVlans(Vec<Vlans>),
     /// Flags of the host's end as a port.
     Port(Port),
-    /// Addresses.
     Addresses(Side, Vec<Address>),
     /// The link gets up.
     Up(Side),
@@ -115,7 +114,7 @@ pub enum Compared {
 #[derive(Debug, Clone)]
 pub enum Uncompared {
     /// The host does not take the container for its router (CVE-2020-10749).
-    RefuseAdvertisements,
+    RefuseAdvertisements(Need),
     /// The host's end leaves the VLAN that the bridge put it in.
     LeaveDefaultVlan,
     /// Sysctls of the container, in order.
@@ -123,6 +122,9 @@ pub enum Uncompared {
     /// The container announces its IPv4 addresses by ARP when its link gets up: neighbours that knew another owner learn it.
     /// By netlink: opening a namespace's `/proc/sys/net/ipv4` takes the longer the more namespaces have been there.
     ArpNotify,
+    /// The container announces its addresses anew by a link that carries packets (RFC 5227, 2.3; RFC 4861, 7.2.6): when it got
+    /// up, a bridge may not have passed on anything yet. Neighbours that knew another owner send to it from now on.
+    Announce,
     /// The container's link stays down.
     StayDown,
     /// Routes that the kernel made with an address are deleted; their link is filled in. The kernel makes them again when the
@@ -168,7 +170,6 @@ pub struct Create {
     pub kind: Kind,
     /// The link it is stacked on, and where that is: links on top of one of the node's are made from there.
     pub lower: Option<(Side, Link)>,
-    /// MTU, in bytes.
     pub mtu_bytes: Option<u32>,
     /// The link's Ethernet address, if one is asked for.
     pub mac: Option<Mac>,
@@ -176,7 +177,6 @@ pub struct Create {
 
 impl Names {
     /// The names of an attachment's links.
-    #[must_use]
     pub fn of(attachment: &Attachment) -> Self {
         Self {
             container: attachment.ifname.as_str().to_owned(),
@@ -188,7 +188,6 @@ impl Names {
 
 impl Create {
     /// A link of this kind on its own, with the kernel's defaults.
-    #[must_use]
     pub fn new(kind: Kind) -> Self {
         Self { kind, lower: None, mtu_bytes: None, mac: None }
     }
@@ -196,7 +195,6 @@ impl Create {
 
 impl<O> Plan<O> {
     /// An empty plan for an attachment with this lease (`None`: a network without IPAM). `dns` replaces IPAM's.
-    #[must_use]
     pub fn new(attachment: &Attachment, lease: Option<AddResult>, dns: Option<Dns>) -> Self {
         let mut lease = lease.unwrap_or_default();
         let replaces_dns = dns.is_some();
@@ -212,18 +210,14 @@ impl<O> Plan<O> {
     }
 
     /// Refuses an MTU that is too small for the lease's addresses.
-    ///
-    /// # Errors
-    /// Code 7 with the MTU and the first address that it is too small for.
+    /// Errors: code 7 with the MTU and the first address that it is too small for.
     pub fn refuse_mtu(&self, mtu_bytes: Option<u32>) -> Result<(), CniError> {
         conf::refuse_mtu_below_least(mtu_bytes, self.lease.ips.iter().map(|ip| ip.address.ip()))
     }
 
     /// Adds what most plugins do with the container's link once it is there: sysctls, addresses of the lease, up, routes,
     /// and the waits for carrier and addresses.
-    ///
-    /// # Errors
-    /// Code 110: addresses or routes that no interface can have.
+    /// Errors: code 110: addresses or routes that no interface can have.
     pub fn push_container(&mut self, options: Options) -> Result<(), CniError> {
         self.push_configuration(options)?;
         self.push_await(options.dad == Dad::Never);
@@ -231,9 +225,6 @@ impl<O> Plan<O> {
     }
 
     /// The same without the last wait, for plugins that have other work to do meanwhile.
-    ///
-    /// # Errors
-    /// As [`Plan::push_container`].
     pub fn push_configuration(&mut self, options: Options) -> Result<(), CniError> {
         self.push_addresses(options);
         let routes = container::plan_routes_by_link(&self.lease)?;
@@ -251,9 +242,7 @@ impl<O> Plan<O> {
     }
 
     /// Only the lease's routes, for plugins with routes of their own to the gateways.
-    ///
-    /// # Errors
-    /// Code 110: routes that no interface can have.
+    /// Errors: code 110: routes that no interface can have.
     pub fn push_routes(&mut self) -> Result<(), CniError> {
         let routes = container::plan_routes(&self.lease)?;
         if !routes.is_empty() {
@@ -262,9 +251,15 @@ impl<O> Plan<O> {
         Ok(())
     }
 
+    /// Adds the step by which the host's end of a veth takes no router advertisements.
+    pub fn push_refuse_advertisements(&mut self) {
+        self.push(Uncompared::RefuseAdvertisements(container::need_of_ipv6(&self.lease)));
+    }
+
     /// Adds what is done with a container's link that stays down.
     pub fn push_left_down(&mut self, routers: RouterAdvertisements) {
-        let sysctls: Vec<Sysctl> = container::accept_ra(&self.names.container, routers).into_iter().collect();
+        let sysctls: Vec<Sysctl> =
+            container::accept_ra(&self.names.container, routers, &self.lease).into_iter().collect();
         if !sysctls.is_empty() {
             self.push(Uncompared::Sysctls(sysctls));
         }
@@ -329,7 +324,7 @@ impl Step<OwnIndex> {
                 | Compared::Port(_)
                 | Compared::Up(Side::Host),
             )
-            | Self::Uncompared(Uncompared::RefuseAdvertisements | Uncompared::LeaveDefaultVlan) => {
+            | Self::Uncompared(Uncompared::RefuseAdvertisements(_) | Uncompared::LeaveDefaultVlan) => {
                 Turn::BeforeAddresses
             }
             Self::Compared(_) | Self::Uncompared(_) => Turn::AfterAddresses,
@@ -427,10 +422,11 @@ impl Uncompared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         let Names { container, host, .. } = names;
         match self {
-            Self::RefuseAdvertisements => writeln!(f, "sysctl net/ipv6/conf/{host}/accept_ra=0"),
+            Self::RefuseAdvertisements(_) => writeln!(f, "sysctl net/ipv6/conf/{host}/accept_ra=0"),
             Self::LeaveDefaultVlan => writeln!(f, "bridge vlan del vid 1 dev {host}"),
             Self::Sysctls(sysctls) => sysctls.iter().try_for_each(|sysctl| writeln!(f, "sysctl {sysctl}")),
             Self::ArpNotify => writeln!(f, "sysctl net/ipv4/conf/{container}/arp_notify=1"),
+            Self::Announce => writeln!(f, "announce the addresses of {container}"),
             Self::StayDown => writeln!(f, "{container} stays down"),
             Self::DeleteRoutes(side, routes) => {
                 routes.iter().try_for_each(|route| writeln!(f, "ip route del {route} dev {}", names.on(*side)))

@@ -39,7 +39,8 @@ pub trait InterfacePlugin: Sized + 'static {
     /// The kind of an attachment's link, which says how DEL and GC find the link.
     const LINK: LinkKind;
     /// Whether plans may have [`crate::plan::Compared::SpoofGuard`] or [`crate::plan::Compared::Masquerade`]: then DEL, GC and a
-    /// rollback read the packet filter, even if the config has changed since ADD.
+    /// rollback read the packet filter, even if the config has changed since ADD. DEL of other plugins reads it where no result
+    /// shows the kind of the link, GC always.
     const FILTERS: bool = false;
     /// Whether the link is there when an address plugin of another project is called, as with the reference: dhcp sends on
     /// it. The other address plugins are called first, and an ADD that they refuse changes nothing.
@@ -56,24 +57,18 @@ pub trait InterfacePlugin: Sized + 'static {
     type Step: OwnStep<State = Self::State>;
 
     /// Looks at call and node before anything is changed, for ADD before IPAM is asked. Changes nothing.
-    ///
-    /// # Errors
-    /// Why ADD cannot be done, or CHECK has found a difference.
+    /// Errors: why ADD cannot be done, or CHECK has found a difference.
     fn observe(call: &AddOrCheck<'_>, keys: &Self::Conf) -> Result<Self::State, CniError>;
 
     /// Checks that the keys have what ADD needs, for programs that look at a configuration before a runtime adds to it.
-    ///
-    /// # Errors
-    /// Code 7.
+    /// Errors: code 7.
     fn require(_: &Self::Conf) -> Result<(), CniError> {
         Ok(())
     }
 
     /// The plan for a lease (`None`: a network without IPAM). ADD and CHECK ask with the same keys; CHECK with the lease that
     /// prevResult shows.
-    ///
-    /// # Errors
-    /// A lease that no interface can have, code 110; keys that contradict it, code 7.
+    /// Errors: a lease that no interface can have, code 110; keys that contradict it, code 7.
     fn plan(
         call: &AddOrCheck<'_>,
         keys: &Self::Conf,
@@ -89,9 +84,7 @@ pub trait InterfacePlugin: Sized + 'static {
 
     /// The links of the result, in order, when all is made. By default the host's end, if there is one, and the container's
     /// link.
-    ///
-    /// # Errors
-    /// The links cannot be read.
+    /// Errors: the links cannot be read.
     fn links(stage: &mut Stage<'_>, _state: &Self::State) -> Result<Vec<(Side, Link)>, CniError> {
         let host = stage.host_link.clone().map(|link| (Side::Host, link));
         let container = (Side::Container, stage.link(Side::Container)?.clone());
@@ -118,32 +111,17 @@ pub trait InterfacePlugin: Sized + 'static {
     }
 
     /// Removes the attachment's link, if it is there, on the host or in the container.
-    ///
-    /// # Errors
-    /// The link still exists, or could not be looked up.
+    /// Errors: the link still exists, or could not be looked up.
     fn remove_link(detaching: &Detaching<'_>, _removal: &Self::Removal) -> Result<(), OpError> {
         match Self::LINK {
             LinkKind::Veth => veth::remove(detaching, veth::Unmarked::Alone),
-            LinkKind::ContainerOnly(kind) => container_only::remove(detaching, kind),
-        }
-    }
-
-    /// The links on the host of attachments to this network that GC removes. Looks at all links: for GC.
-    ///
-    /// # Errors
-    /// The links cannot be listed.
-    fn list_stale(network: &NetworkName, sweep: &Sweep<&Attachment>) -> Result<Vec<Link>, OpError> {
-        match Self::LINK {
-            LinkKind::Veth => veth::list_stale(network, sweep),
-            LinkKind::ContainerOnly(_) => Ok(Vec::new()),
+            LinkKind::ContainerOnly(kind) => container_only::remove(detaching, Some(kind)).map(drop),
         }
     }
 
     /// The links on the host that are a container's, without a mark that names the attachment. GC frees no address that such
     /// a container may use, whatever list it has.
-    ///
-    /// # Errors
-    /// The links cannot be listed.
+    /// Errors: the links cannot be listed.
     fn list_unmarked(_removal: &Self::Removal) -> Result<Vec<Link>, OpError> {
         Ok(Vec::new())
     }
@@ -161,9 +139,7 @@ pub trait InterfacePlugin: Sized + 'static {
     }
 
     /// Reports whether the node could serve ADD. The driver calls STATUS of the address plugin.
-    ///
-    /// # Errors
-    /// The reason why ADD cannot be served; it becomes code 50.
+    /// Errors: the reason why ADD cannot be served; it becomes code 50.
     fn status(_conf: &Self::Conf, _search_path: &str) -> Result<(), CniError> {
         Ok(())
     }
@@ -198,9 +174,7 @@ pub enum Verb {
 
 /// An ADD or CHECK, as plugins see it.
 pub struct AddOrCheck<'a> {
-    /// The verb.
     pub verb: Verb,
-    /// The attachment.
     pub attachment: &'a Attachment,
     /// The network config.
     pub conf: &'a NetConf,
@@ -226,15 +200,11 @@ pub trait OwnStep: fmt::Display {
     }
 
     /// Makes the step. Requests that were queued before have been sent then. Pushes the step's undo to [`Stage::txn`].
-    ///
-    /// # Errors
-    /// The kernel refused a change.
+    /// Errors: the kernel refused a change.
     fn apply(&self, stage: &mut Stage<'_>, state: &mut Self::State) -> impl Future<Output = Result<(), CniError>>;
 
     /// Compares the node with it.
-    ///
-    /// # Errors
-    /// Code 107 naming the difference.
+    /// Errors: code 107 naming the difference.
     fn check(&self, look: &mut Look<'_>, state: &mut Self::State) -> Result<(), CniError>;
 
     /// Whether a repair may make the step again ([`OwnStep::mend`]): all that it makes is on the node.
@@ -248,9 +218,6 @@ pub trait OwnStep: fmt::Display {
     }
 
     /// Makes the step again for an attachment that lives, and replaces nothing.
-    ///
-    /// # Errors
-    /// As [`OwnStep::apply`].
     fn mend(&self, stage: &mut Stage<'_>, state: &mut Self::State) -> impl Future<Output = Result<(), CniError>> {
         self.apply(stage, state)
     }
@@ -262,9 +229,7 @@ pub trait OwnStep: fmt::Display {
 
     /// The step for programs that show what ADD would do: by default its text, and whether the node is so already. Changes
     /// nothing.
-    ///
-    /// # Errors
-    /// Why ADD would fail here.
+    /// Errors: why ADD would fail here.
     fn preview(&self, look: &mut Look<'_>, state: &mut Self::State) -> Result<Vec<Shown>, CniError>
     where
         Self: Sized,

@@ -7,6 +7,7 @@ use crate::attach::require_ipam;
 use crate::check::{self, Look};
 use crate::conf;
 use crate::error::refuse_without_ipv6;
+use crate::forwarding;
 use crate::lease::refuse_empty;
 use crate::plan::{Plan, Side, Step, Uncompared};
 use crate::plugin::{AddOrCheck, InterfacePlugin, OwnStep, Verb};
@@ -26,9 +27,7 @@ pub enum Lease {
 }
 
 /// What ADD would do.
-///
-/// # Errors
-/// The errors that ADD would report before it changes anything.
+/// Errors: the errors that ADD would report before it changes anything.
 pub fn preview<P: InterfacePlugin>(
     request: &AddRequest,
     keys: &P::Conf,
@@ -70,6 +69,10 @@ pub fn preview<P: InterfacePlugin>(
         match step {
             Step::Own(own) => steps.extend(own.preview(&mut look, &mut state)?),
             step => {
+                if let Step::Uncompared(Uncompared::Forward(family)) = step {
+                    let kept = forwarding::to_keep(&sides.host, *family)?;
+                    steps.extend(kept.iter().map(|key| Shown::new(format!("{key}=2")).uncompared()));
+                }
                 let is_so = matches!(step, Step::Uncompared(Uncompared::Forward(family)) if check::forwarding(*family)?.1.as_deref() == Some("1"));
                 let is_compared = matches!(step, Step::Compared(_));
                 let text = step.text(&plan.names);

@@ -22,9 +22,7 @@ use crate::sides::Sides;
 use crate::undo::{AddUndoer, Left, OwnUndo, Undo, not_done};
 
 /// Reports how the node differs from the plan, and makes it as planned, if asked to.
-///
-/// # Errors
-/// As CHECK before it compares: code 7 without prevResult, code 107 if that does not have the container's interface.
+/// Errors: as CHECK before it compares: code 7 without prevResult, code 107 if that does not have the container's interface.
 pub(crate) async fn repair(start: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
     let CheckRequest { attachment, netns, conf: net, raw } = request;
     start.require_ipam(net.ipam.is_some())?;
@@ -44,6 +42,7 @@ pub(crate) async fn repair(start: &dyn DynPlugin, request: &CheckRequest, how: R
     let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &sides, &plan.names, &prev, entry, raw.search_path());
     look.names_host_links = net.cni_version >= SpecVersion::V0_3_0;
+    look.is_repair = true;
     let search_path = raw.search_path();
     let mut mender = Mender { start, attachment, sides: &sides, plan: &plan, entry, search_path, look, report };
     match how {

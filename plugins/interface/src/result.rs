@@ -39,7 +39,6 @@ pub(crate) fn assemble(
 /// Removes the interfaces that have loopback addresses only, such as `lo` as reported by a loopback plugin earlier in
 /// the chain (nomad's bridge network has one). The container cannot be reached by them, but some plugins use the first
 /// address of a result: portmap would map ports to 127.0.0.1. The reference's bridge ignores earlier results.
-#[must_use]
 pub fn without_loopback(mut result: AddResult) -> AddResult {
     let had_addresses = with_addresses(&result);
     result.ips.retain(|ip| !ip.address.ip().is_loopback());

@@ -16,15 +16,12 @@ pub struct Sides {
     pub host: Kernel,
     /// The container's namespace.
     pub netns: Netns,
-    /// The container.
     pub container: Kernel,
 }
 
 impl Sides {
     /// Opens both.
-    ///
-    /// # Errors
-    /// As [`open_netns`]; also the kernel's error if the caller may not enter the namespace.
+    /// Errors: as [`open_netns`]; also the kernel's error if the caller may not enter the namespace.
     pub fn open(netns: &NetnsPath) -> Result<Self, CniError> {
         let netns = open_netns(netns)?;
         let container = Kernel::in_netns(&netns).map_err(failed)?;
@@ -33,9 +30,7 @@ impl Sides {
 
     /// Refuses an interface name that the container already has. ADD calls this before it changes anything or calls
     /// IPAM.
-    ///
-    /// # Errors
-    /// Code 103 naming the link's kind.
+    /// Errors: code 103 naming the link's kind.
     pub fn refuse_taken(&self, ifname: &IfName) -> Result<(), CniError> {
         match link::find(&self.container, ifname.as_str()).map_err(failed)? {
             None => Ok(()),
@@ -53,9 +48,7 @@ impl Sides {
 }
 
 /// The container's namespace.
-///
-/// # Errors
-/// Code 8 with the path. Runtimes search the message for `no such file or directory`.
+/// Errors: code 8 with the path. Runtimes search the message for `no such file or directory`.
 pub fn open_netns(path: &NetnsPath) -> Result<Netns, CniError> {
     opened(path).map_err(invalid_netns)
 }
@@ -68,17 +61,13 @@ fn opened(path: &NetnsPath) -> Result<Netns, NetnsError> {
 }
 
 /// A connection that acts on the container's namespace.
-///
-/// # Errors
-/// As [`open_netns`]; also the kernel's error if the caller may not enter the namespace.
+/// Errors: as [`open_netns`]; also the kernel's error if the caller may not enter the namespace.
 pub fn open_kernel(path: &NetnsPath) -> Result<Kernel, CniError> {
     Kernel::in_netns(&open_netns(path)?).map_err(failed)
 }
 
 /// The namespace to clean up in. `None`: it no longer exists, which DEL counts as success.
-///
-/// # Errors
-/// As [`open_netns`], if the namespace exists but cannot be opened.
+/// Errors: as [`open_netns`], if the namespace exists but cannot be opened.
 pub fn find_netns(path: Option<&NetnsPath>) -> Result<Option<Netns>, CniError> {
     match path.map(opened) {
         None => Ok(None),
@@ -86,6 +75,11 @@ pub fn find_netns(path: Option<&NetnsPath>) -> Result<Option<Netns>, CniError> {
         Some(Err(error)) if error.is_gone() => Ok(None),
         Some(Err(error)) => Err(invalid_netns(error)),
     }
+}
+
+/// Whether the process or the node lacks something that it may have at the next call.
+fn is_shortage(error: &NetnsError) -> bool {
+    matches!(error, NetnsError::Unusable { errno: Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM, .. })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -100,7 +94,11 @@ fn invalid_netns(error: NetnsError) -> CniError {
              runtime's mount namespace."
         }
         NetnsError::Unusable { errno: Errno::EACCES | Errno::EPERM, .. } => "The plugin must be root.",
+        NetnsError::Unusable { errno: Errno::EMFILE | Errno::ENFILE, .. } => {
+            "Too many files are open: raise the limit."
+        }
         NetnsError::Unusable { .. } => "",
     };
-    CniError::new(Code::INVALID_NETNS, error.to_string()).detail(remedy)
+    CniError::new(if is_shortage(&error) { Code::TRY_AGAIN } else { Code::INVALID_NETNS }, error.to_string())
+        .detail(remedy)
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use cni_spec::{CniError, Code};
-use netops::link::{self, Kind, Link, LinkName, NameError, NewLink, Sight, ipvlan, macvlan};
+use netops::link::{self, AnyName, AnyNameError, Kind, Link, LinkName, NewLink, Sight, ipvlan, macvlan};
 use netops::{Errno, Family, Kernel, Netns, OpError, route, veth_peer};
 
 use crate::conf::invalid;
@@ -16,33 +16,29 @@ use crate::{check, failed, status};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The link's name; `None`: the link that the default route leaves by.
-    pub name: Option<LinkName>,
+    pub name: Option<AnyName>,
     /// The side that has the link.
     pub side: Side,
 }
 
 impl Wanted {
     /// Reads the keys; an empty `master` is none.
-    ///
-    /// # Errors
-    /// Code 7: no link can have that name.
+    /// Errors: code 7: no link can have that name.
     pub fn parse(master: &str, link_in_container: bool) -> Result<Self, CniError> {
         let side = if link_in_container { Side::Container } else { Side::Host };
         let name = match master {
             "" => None,
             name => {
                 let refused =
-                    |error: NameError| CniError::invalid_key("master", format_args!("{name:?}"), &error.to_string());
-                Some(LinkName::parse(name).map_err(refused)?)
+                    |error: AnyNameError| CniError::invalid_key("master", format_args!("{name:?}"), &error.to_string());
+                Some(AnyName::parse(name).map_err(refused)?)
             }
         };
         Ok(Self { name, side })
     }
 
     /// The link. CHECK looks for one that has a name only: a default route may have changed since ADD.
-    ///
-    /// # Errors
-    /// The link does not exist; the error names those that do. Code 107 for CHECK.
+    /// Errors: the link does not exist; the error names those that do. Code 107 for CHECK.
     pub fn find(&self, verb: Verb, sides: &Sides) -> Result<Option<Link>, CniError> {
         let net = if self.side == Side::Host { &sides.host } else { &sides.container };
         match (&self.name, verb) {
@@ -57,9 +53,7 @@ impl Wanted {
 
     /// Whether the node could make such a link of `kind`, for STATUS, with the master that it would be on. What is in a
     /// container is not known then.
-    ///
-    /// # Errors
-    /// The kernel has no such links; the master is missing or down.
+    /// Errors: the kernel has no such links; the master is missing or down.
     pub fn status(&self, kind: &Kind) -> Result<Option<Sight>, CniError> {
         probe(kind)?;
         if self.side == Side::Container {
@@ -101,9 +95,7 @@ impl Wanted {
 
 /// Refuses a master on the node that a macvlan in mode passthru has for itself, or that has another where this one would be in
 /// that mode; as far as the other is on the node or in a namespace with a name.
-///
-/// # Errors
-/// Code 103, with where the other is.
+/// Errors: code 103, with where the other is.
 pub fn refuse_occupied(master: &Link, wanted: macvlan::Macvlan) -> Result<(), CniError> {
     let is_alone = wanted.mode == macvlan::Mode::Passthru;
     // A macvlan in mode passthru keeps its master promiscuous: without one no namespace is opened.
@@ -141,9 +133,7 @@ fn occupied(wanted: macvlan::Macvlan, master: &str, holders: &[String]) -> CniEr
 }
 
 /// Refuses a master that is down.
-///
-/// # Errors
-/// Code 100.
+/// Errors: code 100.
 pub fn require_up(master: &Link, net: &Kernel) -> Result<(), CniError> {
     if master.up { Ok(()) } else { Err(down(&master.name, &at(net))) }
 }
@@ -154,9 +144,7 @@ fn down(master: &str, at: &str) -> CniError {
 }
 
 /// Refuses an MTU above the master's, which the kernel would cut (macvlan) or refuse (vlan).
-///
-/// # Errors
-/// Code 7 with both values.
+/// Errors: code 7 with both values.
 pub fn refuse_mtu_above(master: &str, its_bytes: u32, mtu_bytes: Option<u32>) -> Result<(), CniError> {
     match mtu_bytes {
         Some(mtu) if mtu > its_bytes => {
@@ -167,7 +155,7 @@ pub fn refuse_mtu_above(master: &str, its_bytes: u32, mtu_bytes: Option<u32>) ->
     }
 }
 
-fn named(net: &Kernel, name: &LinkName) -> Result<Link, CniError> {
+fn named(net: &Kernel, name: &AnyName) -> Result<Link, CniError> {
     match link::find(net, name.as_str()).map_err(failed)? {
         Some(link) => Ok(link),
         None => Err(CniError::new(
@@ -216,9 +204,7 @@ fn listing(net: &Kernel) -> String {
 }
 
 /// Makes a link of `kind` on one end of a veth, in a namespace that ends at once: whether the kernel has such links.
-///
-/// # Errors
-/// The kernel has no such links, or the plugin may not make one.
+/// Errors: the kernel has no such links, or the plugin may not make one.
 pub fn probe(kind: &Kind) -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| invalid(error.to_string()))?;
     status::try_out(&format!("{}{}", kind.name(), settings(kind).replace(' ', "-")), |net| {
@@ -414,9 +400,7 @@ fn list_on(net: &Kernel, lower: &Link, is_home: bool, is_meant: impl Fn(&Link) -
 }
 
 /// Returns one of a key's values; the first is the default.
-///
-/// # Errors
-/// Code 7 naming them.
+/// Errors: code 7 naming them.
 pub fn keyword<T: Copy>(key: &str, text: &str, values: &[(&str, T)]) -> Result<T, CniError> {
     let found = match text {
         "" => values.first(),

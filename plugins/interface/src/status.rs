@@ -10,18 +10,17 @@ use skel::StatusRequest;
 
 use crate::attach::DynPlugin;
 use crate::error::refuse_without_ipv6;
-use crate::{conf, failed};
+use crate::{conf, failed, forwarding};
 
 /// Reports whether ADD could be served.
-///
-/// # Errors
-/// Code 50 with the reason; the IPAM plugin's own.
+/// Errors: code 50 with the reason; the IPAM plugin's own.
 pub(crate) async fn status(start: &dyn DynPlugin, request: &StatusRequest) -> Result<(), CniError> {
     let StatusRequest { conf: net, raw } = request;
     start.require_ipam(net.ipam.is_some())?;
-    let ipv6 = || match has_ipv6(net.object()) {
-        true => refuse_without_ipv6(start.gateway_link().as_deref()),
-        false => Ok(()),
+    let ipv6 = || match (has_ipv6(net.object()), start.gateway_link()) {
+        (true, Some(link)) => refuse_without_ipv6(Some(&link)).and_then(|()| forwarding::warn_of_lost()),
+        (true, None) => refuse_without_ipv6(None),
+        (false, _) => Ok(()),
     };
     start.status(raw.search_path()).and_then(|()| ipv6()).map_err(|error| not_available(&net.name, error))?;
     let Some(ipam) = raw.ipam(net) else { return Ok(()) };
@@ -48,16 +47,13 @@ fn has_ipv6(object: &ConfObject) -> bool {
 }
 
 /// The error of STATUS: why ADD could not be served.
-#[must_use]
 pub fn not_available(network: &NetworkName, error: CniError) -> CniError {
     let msg = format!("network {network} is not available: {}", error.msg);
     CniError { code: Code::NOT_AVAILABLE, msg, ..error }
 }
 
 /// Whether the packet filter can do what a config asks for.
-///
-/// # Errors
-/// A part of the kernel, a privilege, or iptables is missing.
+/// Errors: a part of the kernel, a privilege, or iptables is missing.
 pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str) -> Result<(), CniError> {
     let name = match (masquerade, spoof_guard) {
         (None, false) => return Ok(()),
@@ -80,9 +76,7 @@ fn ask_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str)
 }
 
 /// Whether the kernel has links of this kind that need no other link.
-///
-/// # Errors
-/// The kernel has no such links, or the plugin may not make one.
+/// Errors: the kernel has no such links, or the plugin may not make one.
 pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
     let what = kind.name().to_owned();
@@ -90,15 +84,12 @@ pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
 }
 
 /// A pair for [`try_out`].
-#[must_use]
 pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
     Veth { mtu_bytes, ..Veth::new("veth-trial0", "veth-trial1") }
 }
 
 /// Whether the kernel has taps.
-///
-/// # Errors
-/// The kernel has no taps, or the plugin may not make one.
+/// Errors: the kernel has no taps, or the plugin may not make one.
 pub fn try_out_tap() -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
     try_out("tap", |net| {
@@ -111,16 +102,13 @@ pub fn try_out_tap() -> Result<(), CniError> {
 
 /// Makes what ADD would make, in a namespace that ends at once, the first time in a boot: that also loads the modules. `what`
 /// names it ([`kernel_probe::once`]).
-///
-/// # Errors
-/// The kernel refused a request.
+/// Errors: the kernel refused a request.
 pub fn try_out(what: &str, make: impl FnOnce(&Kernel) -> Result<(), OpError> + Send) -> Result<(), CniError> {
     let tried = kernel_probe::once(what, || Netns::run_in_new(|| make(&Kernel::host()?)).and_then(|made| made));
     tried.map_err(failed)
 }
 
 /// A pair of the MTU in [`try_out`]'s name.
-#[must_use]
 pub fn mtu_word(mtu_bytes: Option<u32>) -> String {
     mtu_bytes.map(|mtu| format!("-mtu{mtu}")).unwrap_or_default()
 }

@@ -37,9 +37,7 @@ pub enum Undo {
 /// The undo of a change that only one plugin makes. Its text appears in `details` among what was undone.
 pub trait OwnUndo: fmt::Display + fmt::Debug {
     /// Undoes the change. A change that never happened, or that is already gone, counts as undone.
-    ///
-    /// # Errors
-    /// What is left on the node, and why.
+    /// Errors: what is left on the node, and why.
     fn run(&self, sides: &Sides) -> Result<(), Left>;
 }
 
@@ -198,7 +196,6 @@ impl AddUndoer<'_> {
 }
 
 /// The error that stopped ADD, or code 109 if ADD was interrupted; `details` lists what was undone and what is left.
-#[must_use]
 pub fn not_done(failed: Failed<CniError>) -> CniError {
     let aftermath = failed.aftermath();
     let error = match failed.why {

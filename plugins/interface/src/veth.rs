@@ -7,14 +7,14 @@ use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac};
-use netops::sysctl::{self, Key};
-use netops::{Errno, Kernel, Netns, OpError, link_removal};
+use netops::sysctl::{self, Key, Need};
+use netops::{Errno, Kernel, OpError, link_removal};
 
 use crate::apply::Stage;
 use crate::detach::Detaching;
 use crate::plan::Veth;
 use crate::sides::Sides;
-use crate::{alias, failed, host_veth, link_by_name};
+use crate::{alias, container_only, failed, host_veth};
 
 /// Makes the pair. A host's name that another link has is replaced by a random one.
 pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link, CniError> {
@@ -81,32 +81,15 @@ fn explain(error: OpError, master: Option<&Link>) -> CniError {
 }
 
 /// CVE-2020-10749: a container must not become the node's router by sending router advertisements.
-///
-/// # Errors
-/// The value could not be written; a kernel without IPv6 has no such key.
-pub fn refuse_advertisements(name: &str) -> Result<()> {
-    unless_without_ipv6(sysctl::ensure(&Key::of_link("ipv6", name, "accept_ra")?, "0"))
+/// Errors: the value could not be written, and is needed; a kernel without IPv6 has no such key.
+pub fn refuse_advertisements(name: &str, need: Need) -> Result<()> {
+    sysctl::set(&Key::of_link("ipv6", name, "accept_ra")?, "0", need)
 }
 
 /// Whether a link refuses router advertisements already.
-///
-/// # Errors
-/// The value cannot be read.
+/// Errors: the value cannot be read.
 pub fn advertisements_are_refused(name: &str) -> Result<bool> {
-    Ok(sysctl::find(&Key::of_link("ipv6", name, "accept_ra")?)?.is_some_and(|value| value == "0"))
-}
-
-/// As [`refuse_advertisements`], for a new link: the link has the kernel's default, so the value is not read.
-pub(crate) fn refuse_advertisements_on_new(name: &str) -> Result<()> {
-    unless_without_ipv6(sysctl::write(&Key::of_link("ipv6", name, "accept_ra")?, "0"))
-}
-
-fn unless_without_ipv6(written: Result<()>) -> Result<()> {
-    match written {
-        // Only where the kernel's values can be seen is an absent one a kernel without IPv6.
-        Err(error) if error.is_absent() && sysctl::are_visible() => Ok(()),
-        written => written,
-    }
+    sysctl::is(&Key::of_link("ipv6", name, "accept_ra")?, "0")
 }
 
 /// The host ends of a network's attachments that GC removes. Looks at all links.
@@ -121,12 +104,12 @@ pub enum Unmarked<'a> {
     PortOf(Option<&'a str>),
     /// The host's end is a port of nothing.
     Alone,
+    /// DEL's plugin makes no pairs: the network may have had another `type` at ADD.
+    OfAnotherType,
 }
 
 /// Removes the attachment's pair.
-///
-/// # Errors
-/// The pair still exists, or could not be looked up.
+/// Errors: the pair still exists, or could not be looked up.
 pub fn remove(detaching: &Detaching<'_>, unmarked: Unmarked<'_>) -> Result<()> {
     let host = Kernel::host()?;
     match find(&host, detaching, unmarked)? {
@@ -144,14 +127,14 @@ fn find(host: &Kernel, detaching: &Detaching<'_>, unmarked: Unmarked<'_>) -> Res
     if let Some(link) = listed.map(|listed| find_listed(host, attachment, listed, unmarked)).transpose()?.flatten() {
         return Ok(Some(link));
     }
-    if let Some(netns) = netns
-        && remove_in_container(detaching, netns)?
-    {
+    // DEL's own plugin removes what is in the container alone: host-device brings it home.
+    if !matches!(unmarked, Unmarked::OfAnotherType) && container_only::remove(detaching, None)? {
         return Ok(None);
     }
     // ADD takes another name where another link has the owner's. It says so in its result; without that, all are looked at.
     match listed {
         Some(listed) if listed.name == host_veth::name(attachment) => Ok(None),
+        None if matches!(unmarked, Unmarked::OfAnotherType) && netns.is_some() => Ok(None),
         _ => host_veth::find_among_all(host, attachment),
     }
 }
@@ -183,22 +166,11 @@ fn find_listed(
     // The other end of a container's veth is in another namespace.
     let is_unmarked = link.kind == Kind::Veth && link.peer_netns_id.is_some() && !alias::is_marked(&link);
     let is_in_place = match unmarked {
-        Unmarked::PortOf(None) => false,
+        Unmarked::PortOf(None) | Unmarked::OfAnotherType => false,
         Unmarked::PortOf(Some(name)) => link::find(host, name)?.is_some_and(|bridge| link.master == Some(bridge.index)),
         Unmarked::Alone => link.master.is_none(),
     };
     Ok((is_unmarked && same_mac && is_in_place).then_some(link))
-}
-
-/// Removes the link of the interface's name in the container: a pair that the reference made has no mark, and a network that had
-/// another `type` at ADD has a link of another kind. A marked end that is not the owner's belongs to another attachment, whose
-/// interface has this name: that ADD failed for it, and so does its DEL leave it.
-fn remove_in_container(detaching: &Detaching<'_>, netns: &Netns) -> Result<bool> {
-    let there = Kernel::in_netns(netns)?;
-    match link::find(&there, detaching.attachment.ifname.as_str())?.filter(|link| !link.loopback) {
-        Some(link) => link_by_name::remove_own(detaching, netns, &there, &link),
-        None => Ok(false),
-    }
 }
 
 /// Whether the link has the Ethernet address of the container's interface in ADD's result.
