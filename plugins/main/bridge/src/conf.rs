@@ -88,7 +88,6 @@ pub enum Gateway {
     DefaultRoute,
 }
 
-/// VLANs of one port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortVlans {
     /// VLANs to be in; the last wins where they overlap.

@@ -4,15 +4,17 @@
 use std::net::IpAddr;
 
 use cni_spec::{CniError, Code};
+use interface::alias::is_marked;
 use interface::failed;
-use interface::veth::refuse_advertisements;
+use interface::veth::{advertisements_are_refused, refuse_advertisements};
 use netops::addr;
 use netops::error::Result;
 use netops::link::{self, Link, Mac, Settings, Target};
+use netops::sysctl::{self, Key, Need};
 use netops::{Errno, Kernel};
 
 use crate::gateways::{self, Announcement};
-use crate::plan::{self, Shared};
+use crate::plan::Shared;
 
 /// The shared part, as far as it is made.
 #[derive(Debug)]
@@ -27,10 +29,6 @@ pub(crate) struct MadeBridge {
     pub(crate) announced: Option<Announcement>,
 }
 
-/// The bridge of this name, if there is one.
-///
-/// # Errors
-/// Code 103: a link of another kind has the name.
 pub(crate) fn find_bridge(host: &Kernel, name: &str) -> std::result::Result<Option<Link>, CniError> {
     expect_bridge(host, name, link::find(host, name).map_err(failed)?)
 }
@@ -63,14 +61,21 @@ pub(crate) fn ensure(
     };
     let made = MadeBridge { has_gateways, ..MadeBridge::of(bridge) };
     let mut making = Making { host, made };
-    making.ensure_up(&wanted.bridge).map_err(failed)?;
+    making.ensure_up(wanted, is_found).map_err(failed)?;
     match wanted.gateways.addresses.is_empty() {
+        // No packet reaches a gateway of such an address, so no neighbour has to unlearn it.
+        _ if wanted.keeps_mac && !has_own_mac(&making.made.bridge) => making.keep_mac().map_err(failed)?,
         true if is_found && wanted.keeps_mac => making.keep_mac_before_lease().map_err(failed)?,
         // Before the port joins, and before processes that see the addresses count on it.
         false if !has_gateways => making.keep_mac().map_err(failed)?,
         true | false => (),
     }
     Ok(making.made)
+}
+
+/// Whether a bridge has an Ethernet address by which others reach it.
+pub(crate) fn has_own_mac(bridge: &Link) -> bool {
+    bridge.mac.is_some_and(Mac::is_of_one_link)
 }
 
 struct Making<'a> {
@@ -96,9 +101,14 @@ fn create(host: &Kernel, wanted: &Shared, mac: Option<Mac>) -> std::result::Resu
 }
 
 impl Making<'_> {
-    fn ensure_up(&mut self, wanted: &plan::Bridge) -> Result<()> {
-        refuse_advertisements(&self.made.bridge.name)?;
-        let promisc = (wanted.promisc && !self.made.bridge.promisc).then_some(true);
+    fn ensure_up(&mut self, wanted: &Shared, is_found: bool) -> Result<()> {
+        let (name, need) = (&self.made.bridge.name, wanted.gateways.need_of_ipv6());
+        match is_found.then(|| advertisements_are_refused(name).unwrap_or(false)) {
+            Some(true) => {}
+            Some(false) if hears_own_routers(self.host, &self.made.bridge)? => keep_advertisements(name, need)?,
+            Some(false) | None => refuse_advertisements(name, need)?,
+        }
+        let promisc = (wanted.bridge.promisc && !self.made.bridge.promisc).then_some(true);
         if self.made.bridge.up && promisc.is_none() {
             return Ok(());
         }
@@ -108,11 +118,11 @@ impl Making<'_> {
     }
 
     /// A bridge that another process made follows the lowest address of its ports until its own is set. Neighbours must not
-    /// have to learn their gateway's address anew with each container.
+    /// have to learn their gateway's address anew with each container. A bridge that has lost its last port has none of its own.
     fn keep_mac(&self) -> Result<()> {
         let bridge = &self.made.bridge;
-        let settings = Settings { mac: bridge.mac, ..Settings::default() };
-        if bridge.mac.is_some() { self.host.run(link::set(&bridge.into(), &settings)) } else { Ok(()) }
+        let mac = bridge.mac.filter(|_| has_own_mac(bridge)).unwrap_or_else(Mac::random);
+        self.host.run(link::set(&bridge.into(), &Settings { mac: Some(mac), ..Settings::default() }))
     }
 
     /// The same where an address plugin of another project has not said yet which addresses the bridge gets, and the port joins
@@ -125,6 +135,24 @@ impl Making<'_> {
             false => Ok(()),
         }
     }
+}
+
+/// Whether the node has routes or addresses of its own by router advertisements on a bridge. Where all ports are containers', only these can have
+/// sent them.
+pub(crate) fn hears_own_routers(host: &Kernel, bridge: &Link) -> Result<bool> {
+    Ok(link::has_routers(host, bridge)? && link::list(host, Some(bridge.index))?.iter().any(|port| !is_marked(port)))
+}
+
+/// The node itself has routes or addresses by router advertisements on a bridge that another process made: a host whose uplink is
+/// its port. A router keeps them only where the value is 2.
+fn keep_advertisements(name: &str, need: Need) -> Result<()> {
+    let key = Key::of_link("ipv6", name, "accept_ra")?;
+    if !sysctl::is(&key, "2")? {
+        tracing::warn!(
+            "{key} is 2 now, not 0: the node has its own routes by router advertisements there, and keeps them"
+        );
+    }
+    sysctl::set(&key, "2", need)
 }
 
 impl MadeBridge {

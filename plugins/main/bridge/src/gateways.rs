@@ -37,9 +37,6 @@ impl Announcement {
 }
 
 /// The changes that give the link its gateways.
-///
-/// # Errors
-/// Code 103: another address is in the way.
 pub(crate) fn changes(
     host: &Kernel,
     router: &Link,
@@ -60,7 +57,7 @@ pub(crate) fn ensure(
 ) -> std::result::Result<(), CniError> {
     let host = &stage.sides.host;
     match &wanted.vlan {
-        Some(vlan) => made.vlan_gateway = Some(vlan_gateway::ensure(host, &made.bridge, &wanted.holder, *vlan)?),
+        Some(vlan) => made.vlan_gateway = Some(vlan_gateway::ensure(host, &made.bridge, wanted, *vlan)?),
         None if made.has_gateways => return Ok(()),
         None => (),
     }
@@ -201,9 +198,6 @@ pub struct AddressChanges {
 
 /// Compares the addresses a link has with the gateways it needs: every other IPv4 address, and IPv6 ones of an
 /// overlapping subnet, are in the way.
-///
-/// # Errors
-/// Code 103 naming the first that is in the way, unless `force`.
 pub fn address_changes(
     link: &str,
     found: &[Address],

@@ -6,13 +6,14 @@ use std::fmt;
 use std::net::IpAddr;
 
 use cni_spec::{AddResult, Attachment, CniError, Code, Ip, Route};
-use interface::container::{Announce, Options};
+use interface::container::Options;
 use interface::plan::{Compared, Uncompared, Veth};
 use interface::{Side, Step};
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::addr::Address;
 use netops::link::{Mac, NAME_BYTES_MAX, Port};
+use netops::sysctl::Need;
 
 use crate::conf::{Conf, Gateway};
 use crate::host_routes;
@@ -32,6 +33,8 @@ pub enum Own {
     },
     /// The gateways' addresses, which all attachments share, too.
     Gateways(Gateways),
+    /// The node forgets on this link which Ethernet addresses the container's addresses had before.
+    Forget(String, Vec<IpAddr>),
     /// The gateways' new IPv6 addresses answer.
     AwaitGateways,
     /// The node's routes to the container's addresses that are in no network of the gateways, over this link.
@@ -41,7 +44,6 @@ pub enum Own {
 /// The part of a plan that all attachments of a bridge share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared {
-    /// The bridge.
     pub bridge: Bridge,
     /// The gateways that it is to have, by a later step.
     pub gateways: Gateways,
@@ -55,9 +57,7 @@ pub struct Shared {
 pub struct Bridge {
     /// The bridge's name.
     pub name: String,
-    /// MTU of a new one, in bytes.
     pub mtu_bytes: Option<u32>,
-    /// A new one filters by VLAN.
     pub vlan_filtering: bool,
     /// The bridge is promiscuous.
     pub promisc: bool,
@@ -76,11 +76,15 @@ pub struct Gateways {
     pub force: bool,
 }
 
+impl Gateways {
+    /// The need of a sysctl of IPv6 on a link of the node.
+    pub(crate) fn need_of_ipv6(&self) -> Need {
+        if self.addresses.iter().any(|gateway| gateway.net.is_ipv6()) { Need::WhereThere } else { Need::WhereWritable }
+    }
+}
+
 /// The plan for one attachment. `mac` is the strongest of the requests for one; `lease` is `None` for a network without
 /// IPAM.
-///
-/// # Errors
-/// Code 110: a lease that no interface can have; code 7: a name that becomes too long.
 pub fn plan(
     conf: &Conf,
     attachment: &Attachment,
@@ -113,15 +117,23 @@ pub fn plan(
     }
     let (dad, routers) = (conf.dad, conf.routers);
     match conf.leave_down {
-        false => plan.push_configuration(Options { dad, routers, announce: Announce::Ipv4, await_up: true })?,
+        false => plan.push_configuration(Options { dad, routers, announces: true, await_up: true })?,
         true => plan.push_left_down(routers),
     }
     plan.push(Step::Own(Own::AwaitPort { carrier: !conf.leave_down }));
     plan.push_await_addresses();
+    if !conf.leave_down && !plan.lease.ips.is_empty() {
+        plan.push(Uncompared::Announce);
+    }
     // Behind what the kernel may refuse of the lease, and what may take seconds: until then the bridge is as it was.
     let router = gateways.holder.clone();
+    let gateways_is_empty = gateways.addresses.is_empty();
     if gateways.vlan.is_some() || !gateways.addresses.is_empty() {
         plan.push(Step::Own(Own::Gateways(gateways)));
+    }
+    if !gateways_is_empty {
+        let addresses = plan.lease.ips.iter().map(|ip| ip.address.ip()).collect();
+        plan.push(Step::Own(Own::Forget(router.clone(), addresses)));
     }
     let routes = host_routes::routes(attachment, &plan.lease.ips);
     if conf.gateway != Gateway::None && !routes.is_empty() {
@@ -149,7 +161,7 @@ fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> 
 
 /// The host's end as a port.
 fn push_port(plan: &mut Plan, conf: &Conf) {
-    plan.push(Uncompared::RefuseAdvertisements);
+    plan.push_refuse_advertisements();
     if let Some(vlans) = &conf.vlans {
         if !vlans.keep_default {
             plan.push(Uncompared::LeaveDefaultVlan);
@@ -283,6 +295,9 @@ impl fmt::Display for Own {
             Self::Gateways(gateways) => gateways.fmt(f),
             Self::AwaitPort { carrier: true } => writeln!(f, "wait until the port can carry packets"),
             Self::AwaitPort { carrier: false } => Ok(()),
+            Self::Forget(router, addresses) => {
+                addresses.iter().try_for_each(|address| writeln!(f, "ip neigh del {address} dev {router}"))
+            }
             Self::AwaitGateways => writeln!(f, "wait until new gateways answer"),
             Self::Reach(router, routes) => {
                 routes.iter().try_for_each(|route| writeln!(f, "ip route add {route} dev {router}"))

@@ -10,9 +10,6 @@ use crate::conf::Conf;
 use crate::ensure_bridge::find_bridge;
 
 /// Whether the node can do what the config asks for.
-///
-/// # Errors
-/// The reason why ADD cannot be served.
 pub(crate) fn node(conf: &Conf, search_path: &str) -> Result<(), CniError> {
     match link::see(&conf.bridge).map_err(failed)?.map(|seen| seen.bridge) {
         Some(Some(bridge)) => vlans(conf, bridge)?,

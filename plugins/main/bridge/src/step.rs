@@ -6,11 +6,12 @@ use interface::check::{self, differs};
 use interface::plan::Turn;
 use interface::undo::Undo;
 use interface::{Look, OwnStep, Shown, Side, Stage, failed};
-use netops::addr;
 use netops::link::{self, Link, Mac, Settings};
+use netops::sysctl::{self, Key};
 use netops::watch::Watch;
+use netops::{addr, neighbour};
 
-use crate::ensure_bridge::{self, MadeBridge, find_bridge};
+use crate::ensure_bridge::{self, MadeBridge, find_bridge, has_own_mac, hears_own_routers};
 use crate::gateways;
 use crate::host_routes::{self, Unreach};
 use crate::plan::{Gateways, Own, Shared};
@@ -41,7 +42,8 @@ impl State {
     pub(crate) fn of_result(result: Option<&AddResult>, bridge: &str) -> Self {
         let is_bridge = |entry: &&Interface| entry.name == bridge && entry.sandbox.is_empty();
         let entry = result.and_then(|result| result.interfaces.iter().find(is_bridge));
-        Self { bridge_mac: entry.and_then(|entry| entry.mac.parse().ok()), ..Self::new(bridge, None) }
+        let bridge_mac = entry.and_then(|entry| entry.mac.parse().ok()).filter(|mac: &Mac| mac.is_of_one_link());
+        Self { bridge_mac, ..Self::new(bridge, None) }
     }
 
     /// The shared part, which a step before this one has made.
@@ -70,7 +72,9 @@ impl OwnStep for Own {
     fn turn(&self) -> Turn {
         match self {
             Self::Shared(_) => Turn::Both,
-            Self::AwaitPort { .. } | Self::Gateways(_) | Self::AwaitGateways | Self::Reach(..) => Turn::AfterAddresses,
+            Self::AwaitPort { .. } | Self::Gateways(_) | Self::Forget(..) | Self::AwaitGateways | Self::Reach(..) => {
+                Turn::AfterAddresses
+            }
         }
     }
 
@@ -79,6 +83,7 @@ impl OwnStep for Own {
             Self::Shared(_) => "ensure bridge",
             Self::AwaitPort { .. } => "wait for port",
             Self::Gateways(_) => "add gateways",
+            Self::Forget(..) => "forget old neighbours",
             Self::AwaitGateways => "wait for gateways",
             Self::Reach(..) => "add routes to the container",
         }
@@ -102,6 +107,11 @@ impl OwnStep for Own {
                 Ok(())
             }
             Self::Gateways(plan) => gateways::ensure(stage, state.made()?, plan),
+            Self::Forget(_, addresses) => {
+                let (mac, router) = (stage.link(Side::Container)?.mac, state.made()?.router());
+                neighbour::forget(&stage.sides.host, router, addresses, mac);
+                Ok(())
+            }
             Self::AwaitGateways => state.made()?.settle().await.map_err(failed),
             Self::Reach(_, routes) => {
                 let router = state.made()?.router();
@@ -118,7 +128,11 @@ impl OwnStep for Own {
     /// The Ethernet address of a bridge that is there stays: other containers may know it.
     fn may_mend(&self, look: &Look<'_>) -> bool {
         match (self, &look.master) {
-            (Self::Shared(shared), Some(bridge)) => !bridge.up || shared.bridge.promisc && !bridge.promisc,
+            (Self::Shared(shared), Some(bridge)) => {
+                let has_no_mac = shared.keeps_mac && !has_own_mac(bridge);
+                let is_open = || hears_containers(look, bridge).unwrap_or_default();
+                !bridge.up || shared.bridge.promisc && !bridge.promisc || has_no_mac || is_open()
+            }
             (Self::Gateways(gateways), _) => {
                 interface::repair::can_have(&gateways.holder, gateways.addresses.iter().map(|it| it.net.ip()))
             }
@@ -136,8 +150,7 @@ impl OwnStep for Own {
                 let made = state.made()?;
                 made.has_gateways = false;
                 if let Some(vlan) = gateways.vlan {
-                    let Gateways { holder, .. } = gateways;
-                    vlan_gateway::rejoin(&stage.sides.host, &made.bridge, holder, vlan).map_err(failed)?;
+                    vlan_gateway::rejoin(&stage.sides.host, &made.bridge, gateways, vlan).map_err(failed)?;
                 }
                 gateways::ensure(stage, made, &Gateways { force: false, ..gateways.clone() })?;
                 made.settle().await.map_err(failed)
@@ -147,7 +160,9 @@ impl OwnStep for Own {
                 let router = found.ok_or_else(|| not_found(format_args!("link {router}")))?;
                 host_routes::add(&stage.sides.host, &router, routes).map_err(failed)
             }
-            Self::Shared(_) | Self::AwaitPort { .. } | Self::AwaitGateways => self.apply(stage, state).await,
+            Self::Shared(_) | Self::AwaitPort { .. } | Self::Forget(..) | Self::AwaitGateways => {
+                self.apply(stage, state).await
+            }
         }
     }
 
@@ -171,7 +186,7 @@ impl OwnStep for Own {
                 check_bridge(shared, look)
             }
             Self::Gateways(gateways) => check_gateways(gateways, look),
-            Self::AwaitPort { .. } | Self::AwaitGateways => Ok(()),
+            Self::AwaitPort { .. } | Self::Forget(..) | Self::AwaitGateways => Ok(()),
             Self::Reach(router, routes) => {
                 let host = &look.sides.host;
                 let link = link::find(host, router).map_err(failed)?;
@@ -231,11 +246,28 @@ fn check_bridge(shared: &Shared, look: &Look<'_>) -> Result<(), CniError> {
     if shared.bridge.promisc && !bridge.promisc {
         return Err(differs(&object, "it is not promiscuous"));
     }
+    if look.is_repair && hears_containers(look, bridge).map_err(failed)? {
+        return Err(differs(&object, "it takes router advertisements of containers: accept_ra is not 0"));
+    }
     match look.entry_of(bridge) {
         None => Err(differs(&object, "prevResult does not have it")),
-        Some(entry) if shared.keeps_mac => check::mac(bridge, entry),
+        Some(_) if shared.keeps_mac && !has_own_mac(bridge) => Err(differs(
+            &object,
+            format_args!("no host reaches its address {}", bridge.mac.map(|mac| mac.to_string()).unwrap_or_default()),
+        )),
+        // An earlier version may have reported an address that no bridge keeps.
+        Some(entry) if shared.keeps_mac && entry.mac.parse().map_or(true, Mac::is_of_one_link) => {
+            check::mac(bridge, entry)
+        }
         Some(_) => Ok(()),
     }
+}
+
+/// Whether a container could become the node's router by the bridge (CVE-2020-10749), as on one that another process has made anew with the
+/// kernel's value. The value 2 is chosen.
+fn hears_containers(look: &Look<'_>, bridge: &Link) -> netops::error::Result<bool> {
+    let key = Key::of_link("ipv6", &bridge.name, "accept_ra")?;
+    Ok(sysctl::is(&key, "1")? && !hears_own_routers(&look.sides.host, bridge)?)
 }
 
 fn check_gateways(gateways: &Gateways, look: &Look<'_>) -> Result<(), CniError> {

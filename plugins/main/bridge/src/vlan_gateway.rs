@@ -7,11 +7,20 @@ use interface::{failed, host_veth};
 use netops::bridge_port::{self, Vlans};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac, Settings, Target, Veth};
+use netops::sysctl::Need;
 use netops::{Errno, Kernel, link_removal};
 
+use crate::plan::Gateways;
+
 /// Makes the port, or finishes a half-made one: it gets up last, so one that is down may be that.
-pub(crate) fn ensure(host: &Kernel, bridge: &Link, name: &str, vlan: u16) -> std::result::Result<Link, CniError> {
-    let making = Making { host, bridge, name, vlan };
+pub(crate) fn ensure(
+    host: &Kernel,
+    bridge: &Link,
+    gateways: &Gateways,
+    vlan: u16,
+) -> std::result::Result<Link, CniError> {
+    let name = gateways.holder.as_str();
+    let making = Making { host, bridge, name, vlan, of_ipv6: gateways.need_of_ipv6() };
     match link::find(host, name).map_err(failed)? {
         Some(found) if found.up => Ok(found),
         Some(found) => making.finish(found.peer.filter(|_| found.peer_netns_id.is_none())).map_err(failed),
@@ -28,13 +37,14 @@ pub(crate) fn find_stray_port(host: &Kernel, bridge: &Link, gateway: &Link) -> R
 }
 
 /// Makes the other end of the gateways' link a port of the bridge again, and of its VLAN only.
-pub(crate) fn rejoin(host: &Kernel, bridge: &Link, name: &str, vlan: u16) -> Result<()> {
+pub(crate) fn rejoin(host: &Kernel, bridge: &Link, gateways: &Gateways, vlan: u16) -> Result<()> {
+    let name = gateways.holder.as_str();
     let Some(gateway) = link::find(host, name)? else { return Ok(()) };
     let Some(port) = find_stray_port(host, bridge, &gateway)? else { return Ok(()) };
     let down = Settings { up: Some(false), ..Settings::default() };
     let join = Settings { master: Some(bridge.index), ..Settings::default() };
     host.run_all([down, join].iter().map(|settings| link::set(&(&port).into(), settings)).collect())?;
-    Making { host, bridge, name, vlan }.finish(Some(port.index)).map(drop)
+    Making { host, bridge, name, vlan, of_ipv6: gateways.need_of_ipv6() }.finish(Some(port.index)).map(drop)
 }
 
 struct Making<'a> {
@@ -42,6 +52,7 @@ struct Making<'a> {
     bridge: &'a Link,
     name: &'a str,
     vlan: u16,
+    of_ipv6: Need,
 }
 
 impl Making<'_> {
@@ -88,8 +99,8 @@ impl Making<'_> {
             None => None,
         };
         if let Some(port) = port {
-            refuse_advertisements(&port.name)?;
-            refuse_advertisements(self.name)?;
+            refuse_advertisements(&port.name, self.of_ipv6)?;
+            refuse_advertisements(self.name, self.of_ipv6)?;
             let mut requests = leave_default(self.bridge, &port);
             requests.push(bridge_port::add_vlans(&port, Vlans::access(self.vlan)));
             requests.push(link::set(&(&port).into(), &up));

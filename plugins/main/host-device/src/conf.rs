@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use cni_spec::{CniError, ConfObject, Dns, FromAnyConf, FromConf};
 use interface::conf::{DnsKey, parse_mac};
-use netops::link::{LinkName, Mac};
+use netops::link::{AnyName, Mac};
 use serde::Deserialize;
 
 const PCI_DEVICES: &str = "/sys/bus/pci/devices";
@@ -16,7 +16,7 @@ const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 /// The host-device plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conf {
-    device: Option<LinkName>,
+    device: Option<AnyName>,
     mac: Option<Mac>,
     kernel_path: Option<PathBuf>,
     pci: Option<BusId>,
@@ -39,7 +39,7 @@ pub struct BusId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     /// The device of this link name (`device`).
-    Name(LinkName),
+    Name(AnyName),
     /// The device of this Ethernet address (`hwaddr`).
     Mac(Mac),
     /// The interface of the device of this folder of sysfs (`kernelpath`).
@@ -116,7 +116,6 @@ impl FromAnyConf for Removal {
 
 impl Conf {
     /// How the device is selected.
-    #[must_use]
     pub fn selector(&self) -> Selector {
         if let Some(name) = &self.device {
             return Selector::Name(name.clone());
@@ -136,13 +135,11 @@ impl Conf {
     }
 
     /// Returns whether any key selects a device. The runtime adds `runtimeConfig.deviceID` to ADD, CHECK and DEL only.
-    #[must_use]
     pub fn selects(&self) -> bool {
         self.selector() != Selector::None
     }
 
     /// Whether the PCI device belongs to a driver that gives it to a program: there is no link to move then.
-    #[must_use]
     pub fn is_for_userspace(&self) -> bool {
         let driver = self.find_pci().and_then(|pci| pci.folder(PCI_DEVICES).join("driver").read_link().ok());
         let driver = driver.as_deref().and_then(Path::file_name);
@@ -160,7 +157,6 @@ impl Conf {
 
 impl Selector {
     /// The folders of sysfs that list the device's network interfaces.
-    #[must_use]
     pub fn folders(&self) -> Vec<PathBuf> {
         match self {
             Self::KernelPath(path) => vec![path.join("net")],
@@ -214,11 +210,11 @@ impl BusId {
     }
 }
 
-fn link_name(text: &str) -> Result<Option<LinkName>, CniError> {
+fn link_name(text: &str) -> Result<Option<AnyName>, CniError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let name = LinkName::parse(text);
+    let name = AnyName::parse(text);
     name.map(Some).map_err(|error| CniError::invalid_key("device", format_args!("{text:?}"), &error.to_string()))
 }
 

@@ -18,11 +18,8 @@ pub fn selects_nothing() -> CniError {
     invalid("none of the keys device, hwaddr, kernelpath, pciBusID and runtimeConfig.deviceID is set")
 }
 
-/// The device that the config selects, if it is on the host. With several on one PCI device the first by name, as the reference
-/// takes it.
-///
-/// # Errors
-/// Code 7: no key selects a device, or `runtimeConfig.deviceID` is on no bus.
+/// The device that the config selects, if it is on the host.
+/// Errors: code 7: no key selects a device, `runtimeConfig.deviceID` is on no bus, or the function has several interfaces.
 pub fn find(conf: &Conf, host: &Kernel) -> Result<Option<Link>, CniError> {
     let selector = conf.selector();
     match &selector {
@@ -38,24 +35,32 @@ pub fn find(conf: &Conf, host: &Kernel) -> Result<Option<Link>, CniError> {
         Selector::KernelPath(_) | Selector::Pci(_) | Selector::Auxiliary(_) => {
             let interfaces = selector.folders().iter().map(|folder| entries(folder)).find(|names| !names.is_empty());
             let interfaces = interfaces.unwrap_or_default();
-            if interfaces.len() > 1 {
-                let all = interfaces.join(", ");
-                tracing::warn!("the {selector} is the first of {all}: keys device and hwaddr select another");
+            match interfaces.as_slice() {
+                [] => Ok(None),
+                [only] => link::find(host, only).map_err(failed),
+                several => Err(invalid(format_args!("the {selector} is not one interface: {}", several.join(", ")))
+                    .detail("Set key device or hwaddr in its place.")),
             }
-            interfaces.first().map_or(Ok(None), |name| link::find(host, name).map_err(failed))
         }
     }
 }
 
+/// The interfaces in a device's folder, by name, without those that represent ports of the card's switch.
 fn entries(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let entries =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| !is_representor(&entry.path()));
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
 }
 
+/// Whether the port's name is that of a function (`pf0vf1`, `c1pf0sf2`), not of a plug (`p0`): `devlink_port_phys_port_name_get` in
+/// net/devlink/port.c.
+fn is_representor(interface: &Path) -> bool {
+    std::fs::read_to_string(interface.join("phys_port_name")).is_ok_and(|name| name.contains("pf"))
+}
+
 /// The error of a device that is not on the host. It names the container that has or had the device, if the node knows.
-#[must_use]
 pub fn absent(conf: &Conf, holder: Option<&AwayDevice>) -> CniError {
     let msg = format!("cannot find {} on the host", conf.selector());
     match holder {
@@ -77,9 +82,6 @@ pub fn absent(conf: &Conf, holder: Option<&AwayDevice>) -> CniError {
 }
 
 /// What the node uses the device for, a phrase each; empty if for nothing.
-///
-/// # Errors
-/// As the kernel refuses.
 pub fn uses(host: &Kernel, before: &Before) -> OpResult<Vec<String>> {
     let index = before.link.index;
     let mut uses: Vec<String> = before.addresses.iter().map(|address| format!("address {}", address.net)).collect();

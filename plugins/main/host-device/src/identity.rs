@@ -13,7 +13,6 @@ use netops::{Kernel, Netns, veth_peer};
 use crate::record::{AwayDevice, Device};
 
 /// Whether the path of ADD still leads to the namespace that the device was moved into.
-#[must_use]
 pub fn has_namespace(record: &AwayDevice) -> bool {
     Netns::open(Path::new(&record.netns)).is_ok_and(|netns| is_recorded(record, &netns))
 }
@@ -85,9 +84,6 @@ pub(crate) fn is_virtual_of(
 }
 
 /// The device among the host's links: under its name, or whatever name the kernel returned it by.
-///
-/// # Errors
-/// As [`link::list`].
 pub fn find_on_host(host: &Kernel, record: &AwayDevice) -> Result<Option<Link>> {
     let named = link::find(host, &record.device.name)?;
     if let Some(link) = named.filter(|link| is_on_host(record, link)) {
@@ -98,7 +94,6 @@ pub fn find_on_host(host: &Kernel, record: &AwayDevice) -> Result<Option<Link>> 
 
 /// Returns whether this link of the host is the device. Only hardware is searched for under other names: the kernel
 /// returns nothing else.
-#[must_use]
 pub fn is_on_host(record: &AwayDevice, link: &Link) -> bool {
     let device = &record.device;
     is_hardware_of(device, link).unwrap_or_else(|| {

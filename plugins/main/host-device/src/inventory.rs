@@ -11,9 +11,6 @@ use crate::identity;
 use crate::record::{self, AwayDevice};
 
 /// Each device of the network that is away, or has come back without all that it had. Changes nothing.
-///
-/// # Errors
-/// The records or the host's links cannot be read.
 pub fn inventory(network: &NetworkName) -> Result<Vec<Item>, CniError> {
     let records = record::list_of(network).map_err(failed)?;
     if records.is_empty() {
@@ -36,9 +33,6 @@ fn item(record: &AwayDevice, host: &Kernel) -> Result<Option<Item>, CniError> {
 }
 
 /// The names of the networks that have a record of this boot.
-///
-/// # Errors
-/// The records cannot be read.
 pub fn networks() -> Result<BTreeSet<String>, CniError> {
     let records = record::list().map_err(failed)?;
     Ok(records.iter().map(|record| record.names()[0].to_owned()).collect())

@@ -7,6 +7,7 @@
 use cni_spec::gc::Sweep;
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 use interface::container::Options;
+use interface::plan::Uncompared;
 use interface::{AddOrCheck, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Uncollected, Verb, failed};
 use netops::link::Link;
 use netops::{Kernel, OpError};
@@ -51,11 +52,14 @@ impl InterfacePlugin for HostDevice {
 
     fn plan(call: &AddOrCheck<'_>, conf: &Conf, _: &State, lease: Option<AddResult>) -> Result<Plan<Move>, CniError> {
         // IPAM's dns never counts, as in the reference; without IPAM neither does the config's.
-        let dns = lease.is_some().then(|| conf.dns.clone().unwrap_or_default());
+        let dns = conf.dns.clone().filter(|_| lease.is_some());
         let mut plan = Plan::new(call.attachment, lease, dns);
         if !conf.is_for_userspace() {
             plan.push(Step::Own(Move { ifname: call.attachment.ifname.as_str().to_owned(), conf: conf.clone() }));
-            plan.push_container(Options::default())?;
+            plan.push_container(Options { announces: true, ..Options::default() })?;
+            if !plan.lease.ips.is_empty() {
+                plan.push(Uncompared::Announce);
+            }
         }
         Ok(plan)
     }

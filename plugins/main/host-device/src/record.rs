@@ -101,11 +101,15 @@ pub struct Device {
     pub vlans: Vec<(u16, u16, bool, bool)>,
 }
 
+impl Device {
+    /// Whether the device was found by this name on the host.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.name == name || self.alt_names.iter().any(|other| other == name)
+    }
+}
+
 impl AwayDevice {
     /// The record of a device that is about to be moved.
-    ///
-    /// # Errors
-    /// The boot's number cannot be read.
     pub fn new(attachment: &Attachment, netns: &Netns, before: &Before, master: Option<&Link>) -> Result<Self> {
         let Before { link, addresses, kept, details, vlans } = before;
         let vlan = |vlans: &Vlans| (vlans.first, vlans.last, vlans.pvid, vlans.untagged);
@@ -150,9 +154,6 @@ impl AwayDevice {
     }
 
     /// Writes it, whole.
-    ///
-    /// # Errors
-    /// The folder cannot be made or written.
     pub fn write(&self) -> Result<()> {
         make_folder().map_err(|error| OpError::io("create", format!("folder {FOLDER}"), &error))?;
         let Device {
@@ -194,7 +195,6 @@ impl AwayDevice {
     }
 
     /// Network, container and interface.
-    #[must_use]
     pub fn names(&self) -> [&str; 3] {
         [&self.network, &self.container_id, &self.ifname]
     }
@@ -202,13 +202,11 @@ impl AwayDevice {
 
 impl Device {
     /// Returns whether the device is hardware, which the kernel returns when its namespace ends. It deletes other links.
-    #[must_use]
     pub fn is_hardware(&self) -> bool {
         self.kind.is_empty()
     }
 
     /// Returns whether the bus no longer has the device: it was unplugged.
-    #[must_use]
     pub fn is_unplugged(&self) -> bool {
         let Some((bus, id)) = self.parent.as_deref().and_then(|parent| parent.split_once('/')) else { return false };
         let devices = Path::new("/sys/bus").join(bus).join("devices");
@@ -217,16 +215,12 @@ impl Device {
 
     /// The addresses that have not expired meanwhile. A record of an earlier version says less of them:
     /// [`Device::addresses`].
-    ///
-    /// # Errors
-    /// The clock cannot be read.
     pub fn kept(&self) -> Result<Vec<Kept>> {
         let elapsed = boot::uptime()?.as_secs().saturating_sub(self.read_at);
         Ok(self.kept.iter().flatten().filter_map(|address| address.after(elapsed)).collect())
     }
 
     /// The device's VLANs as a port of a bridge.
-    #[must_use]
     pub fn vlans(&self) -> Vec<Vlans> {
         let vlan = |&(first, last, pvid, untagged): &(u16, u16, bool, bool)| Vlans { first, last, pvid, untagged };
         self.vlans.iter().map(vlan).collect()
@@ -283,24 +277,17 @@ impl KeptAddress {
 }
 
 /// Network, container and interface of an attachment.
-#[must_use]
 pub fn names(Attachment { network, container_id, ifname }: &Attachment) -> [&str; 3] {
     [network.as_str(), container_id.as_str(), ifname.as_str()]
 }
 
 /// The record of an attachment, if there is one.
-///
-/// # Errors
-/// The record cannot be read.
 pub fn read(attachment: &Attachment) -> Result<Option<AwayDevice>> {
     let found = read_at(&path(names(attachment)))?;
     Ok(found.filter(|record| record.is_of(attachment)))
 }
 
 /// All records of this boot.
-///
-/// # Errors
-/// A record cannot be read.
 pub fn list() -> Result<Vec<AwayDevice>> {
     let failed = |error: &std::io::Error| OpError::io("list", format!("folder {FOLDER}"), error);
     let entries = match std::fs::read_dir(FOLDER) {
@@ -320,9 +307,6 @@ pub fn list() -> Result<Vec<AwayDevice>> {
 }
 
 /// The records of attachments to the network: what GC goes through.
-///
-/// # Errors
-/// As [`list`].
 pub fn list_of(network: &cni_spec::NetworkName) -> Result<Vec<AwayDevice>> {
     let mut records = list()?;
     records.retain(|record| record.network == network.as_str());
@@ -330,9 +314,6 @@ pub fn list_of(network: &cni_spec::NetworkName) -> Result<Vec<AwayDevice>> {
 }
 
 /// Removes the record of an attachment, if there is one, and what a killed process left of one.
-///
-/// # Errors
-/// The record cannot be removed.
 pub fn remove(attachment: [&str; 3]) -> Result<()> {
     file::remove(&path(attachment))
 }

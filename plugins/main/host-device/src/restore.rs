@@ -35,9 +35,6 @@ pub(crate) fn restore_flags(net: &Kernel, link: &Link, device: &Device) -> Resul
 
 /// Gives a device that is home what it had; its alias last, which says until then that it has not got all. What the kernel
 /// refuses for good (an IPv6 address where that was turned off meanwhile) is logged.
-///
-/// # Errors
-/// A change that failed, but may succeed the next time. The device is home.
 pub(crate) fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
     let mut later = Later { host, device, failed: None };
     let missing = device.alt_names.iter().filter(|name| !link.alt_names.contains(name));

@@ -31,9 +31,6 @@ pub enum Outcome {
 /// Brings the device of a record home, under its name, with MTU, address, state, master and addresses that it had.
 ///
 /// `given` is the namespace that the runtime names, if it does.
-///
-/// # Errors
-/// The device is not home: another link has its name (`EEXIST`), or the kernel refuses.
 pub fn bring(record: &AwayDevice, given: Option<&Netns>) -> Result<Outcome> {
     let host = Kernel::host()?;
     let by_path = || Netns::open(Path::new(&record.netns)).ok().filter(|netns| is_recorded(record, netns));
@@ -73,9 +70,6 @@ pub fn bring(record: &AwayDevice, given: Option<&Netns>) -> Result<Outcome> {
 /// Gives a device that the kernel has returned to the host its name and settings back. The kernel returns hardware under the
 /// name that it had in the container, or `devN`, with its alias, and down. A device under its own name without that
 /// alias was brought home by another process, such as the reference's DEL, and may be in use again: it is left as it is.
-///
-/// # Errors
-/// Another link has its name.
 pub fn recover(host: &Kernel, record: &AwayDevice, link: &Link) -> Result<()> {
     if !is_returned(host, record, link) {
         return Ok(());
@@ -95,7 +89,6 @@ pub fn recover(host: &Kernel, record: &AwayDevice, link: &Link) -> Result<()> {
 /// Whether the kernel has returned a device on the host, or this plugin has not given it all back: it has another name than
 /// its own, or an alias that says so. Under its own name with the alias of its time in the container, the reference's DEL
 /// may have brought it home as well: then its namespace may still be there, or the device be in use.
-#[must_use]
 pub fn is_returned(host: &Kernel, record: &AwayDevice, link: &Link) -> bool {
     let (device, alias) = (&record.device, link.alias.as_deref().unwrap_or_default());
     if link.name != device.name || alias == arriving(device) {
@@ -113,20 +106,19 @@ fn arriving(device: &Device) -> String {
 
 /// Brings a device home that has no record: the reference made no more than the alias. What the container may have written
 /// there must be what the config says.
-///
-/// # Errors
-/// The device is not home.
 pub fn bring_unrecorded(detaching: &Detaching<'_>, removal: &Removal) -> Result<()> {
     let Detaching { attachment, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let container = Kernel::in_netns(netns)?;
-    let Some(link) = link::find(&container, attachment.ifname.as_str())? else { return Ok(()) };
     // The network had another `type` at ADD.
+    let Some(link) = link::find(&container, attachment.ifname.as_str())? else {
+        return link_by_name::remove_renamed(detaching, netns, &container).map(drop);
+    };
     if link_by_name::remove_marked(detaching, netns, &container, &link)? {
         return Ok(());
     }
     let alias = link.alias.clone().unwrap_or_default();
     let is_selected = match removal.0.selector() {
-        Selector::Name(name) => name.as_str() == alias,
+        Selector::Name(name) => name.as_str() == alias || name.is_of(&link),
         Selector::Mac(mac) => link.mac == Some(mac) || link.permanent_mac == Some(mac),
         Selector::Pci(id) => is_on_bus(&link, "pci", &id),
         Selector::Auxiliary(id) => is_on_bus(&link, "auxiliary", &id),

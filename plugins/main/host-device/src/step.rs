@@ -33,16 +33,12 @@ pub struct State {
 
 impl State {
     /// Whether the device is in the container.
-    #[must_use]
     pub fn is_moved(&self) -> bool {
         self.is_moved
     }
 }
 
 /// Finds the device and reads what it will lose.
-///
-/// # Errors
-/// The device is not on the host; with `refuseInUse`, code 103: the node uses it.
 pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
     let found = device::find(conf, host)?;
     // Of a device that is on the host every record is an earlier ADD's: its DEL must not take it from this one.
@@ -95,13 +91,10 @@ fn look_at(conf: &Conf, host: &Kernel, found: Option<Link>) -> Result<State, Cni
 }
 
 /// The record of the device that the config selects by name, if a container has it.
-///
-/// # Errors
-/// Records cannot be read.
 pub fn holder(conf: &Conf) -> Result<Option<AwayDevice>, OpError> {
     let selector = conf.selector();
     let is_selected = |record: &AwayDevice| match &selector {
-        Selector::Name(name) => record.device.name == name.as_str(),
+        Selector::Name(name) => record.device.has_name(name.as_str()),
         Selector::Mac(mac) => record.device.mac == Some(mac.to_string()),
         Selector::Pci(id) => record.device.parent.as_deref() == Some(&*format!("pci/{id}")),
         Selector::Auxiliary(id) => record.device.parent.as_deref() == Some(&*format!("auxiliary/{id}")),

@@ -4,13 +4,13 @@
 
 use cni_spec::{AddResult, Attachment, CniError, Code, ConfObject, Dns, FromConf};
 use interface::conf::{self, DnsKey, invalid};
-use interface::container::{Announce, Options};
+use interface::container::Options;
 use interface::plan::{Compared, Create};
 use interface::result::without_loopback;
 use interface::stacked::{self, Wanted};
 use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Verb};
 use netops::link::ipvlan::{Flags, Ipvlan as Settings, Mode};
-use netops::link::{Kind, Link, LinkName};
+use netops::link::{AnyName, Kind, Link};
 use serde::Deserialize;
 
 /// The plugin.
@@ -25,8 +25,8 @@ pub struct Conf {
     pub settings: Settings,
     /// MTU in bytes; `None` is the master's.
     pub mtu_bytes: Option<u32>,
-    /// Name service. IPAM's does not count, as in the reference.
-    pub dns: Dns,
+    /// Key `dns`, in place of IPAM's.
+    pub dns: Option<Dns>,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -52,7 +52,7 @@ impl FromConf for Conf {
             master: Wanted::parse(&wire.master, wire.link_in_container)?,
             settings: Settings { mode, flags },
             mtu_bytes: conf::mtu(wire.mtu),
-            dns: wire.dns.into_dns().unwrap_or_default(),
+            dns: wire.dns.into_dns(),
         })
     }
 }
@@ -120,9 +120,9 @@ impl InterfacePlugin for Ipvlan {
 }
 
 /// The one interface of an earlier plugin's result.
-fn chained_master(prev: &AddResult) -> Result<LinkName, CniError> {
+fn chained_master(prev: &AddResult) -> Result<AnyName, CniError> {
     let name = match prev.interfaces.as_slice() {
-        [only] => LinkName::parse(&only.name).ok(),
+        [only] => AnyName::parse(&only.name).ok(),
         _ => None,
     };
     name.ok_or_else(|| {
@@ -164,7 +164,7 @@ fn plan(
     state: &State,
     lease: Option<AddResult>,
 ) -> Result<Plan<NoStep<State>>, CniError> {
-    let mut plan = Plan::new(attachment, lease.or_else(|| state.chained.clone()), Some(conf.dns.clone()));
+    let mut plan = Plan::new(attachment, lease.or_else(|| state.chained.clone()), conf.dns.clone());
     let lower = state.master.clone().map(|master| (conf.master.side, master));
     plan.push(Compared::Create(Box::new(Create {
         kind: Kind::Ipvlan(conf.settings),
@@ -173,7 +173,7 @@ fn plan(
         mac: None,
     })));
     plan.refuse_mtu(conf.mtu_bytes)?;
-    plan.push_container(Options { announce: Announce::Both, ..Options::default() })?;
+    plan.push_container(Options { announces: true, ..Options::default() })?;
     Ok(plan)
 }
 

@@ -5,7 +5,7 @@
 
 use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, ArgsKey, DnsKey, MacKey, Macs};
-use interface::container::{Announce, Options};
+use interface::container::Options;
 use interface::plan::{Compared, Create};
 use interface::stacked::{self, Wanted};
 use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Verb, failed};
@@ -28,8 +28,8 @@ pub struct Conf {
     pub mtu_bytes: Option<u32>,
     /// The Ethernet addresses that the config asks for.
     pub macs: Macs,
-    /// Name service. IPAM's does not count, as in the reference.
-    pub dns: Dns,
+    /// Key `dns`, in place of IPAM's.
+    pub dns: Option<Dns>,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -59,7 +59,7 @@ impl FromConf for Conf {
             settings: Settings { mode, bc_queue_len, ..Settings::default() },
             mtu_bytes: conf::mtu(wire.mtu),
             macs: Macs::parse(&wire.mac, &wire.args, &wire.runtime_config)?,
-            dns: wire.dns.into_dns().unwrap_or_default(),
+            dns: wire.dns.into_dns(),
         })
     }
 }
@@ -122,12 +122,12 @@ fn plan(
     state: &State,
     lease: Option<AddResult>,
 ) -> Result<Plan<NoStep<State>>, CniError> {
-    let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone()));
+    let mut plan = Plan::new(attachment, lease, conf.dns.clone());
     let lower = state.master.clone().map(|master| (conf.master.side, master));
     let (kind, mtu_bytes, mac) = (Kind::Macvlan(conf.settings), conf.mtu_bytes, state.mac);
     plan.push(Compared::Create(Box::new(Create { kind, lower, mtu_bytes, mac })));
     plan.refuse_mtu(conf.mtu_bytes)?;
-    plan.push_container(Options { announce: Announce::Both, ..Options::default() })?;
+    plan.push_container(Options { announces: true, ..Options::default() })?;
     Ok(plan)
 }
 

@@ -21,7 +21,7 @@ fn bad_keys_are_named_with_their_value() {
     refused(
         r#","master":"a b""#,
         expect![[
-            r#"cannot use network config: key master = "a b": "a b" cannot be a link's name: 1 to 15 bytes without white space, /, : and %, and not . or .."#
+            r#"cannot use network config: key master = "a b": "a b" cannot be a link's name: 1 to 127 bytes without white space, /, : and %, and not . or .."#
         ]],
     );
     refused(

@@ -23,10 +23,6 @@ const SCOPE_LINK: u8 = 253; // RT_SCOPE_LINK, include/uapi/linux/rtnetlink.h
 const SCOPE_HOST: u8 = 254; // RT_SCOPE_HOST
 const ADDRCONF_METRIC: u32 = 256; // IP6_RT_PRIO_ADDRCONF, include/uapi/linux/ipv6_route.h
 
-/// The plan for one attachment.
-///
-/// # Errors
-/// Code 110: a lease that no interface can have, or an address without a gateway.
 pub fn plan(conf: &Conf, attachment: &Attachment, lease: Option<AddResult>) -> Result<Plan, CniError> {
     let mut plan = Plan::new(attachment, lease, conf.dns.clone());
     plan.refuse_mtu(conf.mtu_bytes)?;
@@ -90,7 +86,7 @@ fn push_host(plan: &mut Plan, pairs: &[Pair]) {
         push_new(&mut gateways, gateway);
         push_new(&mut routes, Route { scope: Some(SCOPE_HOST), ..direct(pair.address.ip()) });
     }
-    plan.push(Uncompared::RefuseAdvertisements);
+    plan.push_refuse_advertisements();
     if gateways.iter().any(|gateway| gateway.net.is_ipv6()) {
         plan.push(Step::Own(Own::WatchGateways));
     }

@@ -4,7 +4,7 @@ use std::{fmt, fs};
 
 use cni_spec::{CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, ArgsKey, DnsKey, MacKey, parse_mac};
-use netops::link::{LinkName, Mac};
+use netops::link::{AnyName, Mac};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -65,7 +65,7 @@ impl FromConf for Conf {
 }
 
 fn bridge(text: String) -> Result<String, CniError> {
-    match LinkName::parse(&text) {
+    match AnyName::parse(&text) {
         Ok(_) => Ok(text),
         Err(error) => Err(CniError::invalid_key("bridge", format_args!("{text:?}"), &error.to_string())),
     }

@@ -3,7 +3,7 @@
 //! [`conf`] has the keys, [`step`] makes the tap; the driver in crate `interface` does the rest.
 
 use cni_spec::{AddResult, Attachment, CniError};
-use interface::container::{Announce, Dad, Options};
+use interface::container::{Dad, Options};
 use interface::plan::Uncompared;
 use interface::{AddOrCheck, InterfacePlugin, LinkKind, Step, Verb, conf as keys, status};
 use netops::link::Mac;
@@ -56,7 +56,7 @@ fn plan(conf: &Conf, attachment: &Attachment, mac: Option<Mac>, lease: Option<Ad
     let has_addresses = lease.is_some();
     let has_ipv6 = lease.iter().flat_map(|lease| &lease.ips).any(|ip| ip.address.is_ipv6());
     // IPAM's dns never counts, as in the reference.
-    let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone().unwrap_or_default()));
+    let mut plan = Plan::new(attachment, lease, conf.dns.clone());
     plan.refuse_mtu(conf.mtu_bytes)?;
     let (ifname, alias) = (plan.names.container.clone(), plan.names.alias.clone());
     plan.push(Step::Own(CreateTap { ifname, alias, mac, conf: conf.clone() }));
@@ -66,7 +66,7 @@ fn plan(conf: &Conf, attachment: &Attachment, mac: Option<Mac>, lease: Option<Ad
     // A tap has no carrier until a program opens it. Until then the kernel cannot look for duplicates of an IPv6 address, and
     // the container could not use it, not even to listen on it.
     let dad = if has_ipv6 { Dad::Never } else { Dad::Kernels };
-    plan.push_container(Options { announce: Announce::Ipv4, dad, ..Options::default() })?;
+    plan.push_container(Options { announces: true, dad, ..Options::default() })?;
     Ok(plan)
 }
 
@@ -89,6 +89,7 @@ mod tests {
             sysctl net/ipv6/conf/lo/disable_ipv6=0
             sysctl net/ipv6/conf/tap0/disable_ipv6=0
             sysctl net/ipv6/conf/tap0/keep_addr_on_down=1
+            sysctl net/ipv6/conf/tap0/ndisc_notify=1
             sysctl net/ipv4/conf/tap0/arp_notify=1
             ip link set tap0 up
             ip address add fd07::5/64 dev tap0

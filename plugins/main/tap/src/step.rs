@@ -103,7 +103,7 @@ impl OwnStep for CreateTap {
         }
         let Some(bridge) = &conf.bridge else { return Ok(()) };
         match link.master.map(|master| link::find_index(container, master)).transpose().map_err(failed)?.flatten() {
-            Some(master) if master.name == *bridge => Ok(()),
+            Some(master) if master.name == *bridge || master.alt_names.contains(bridge) => Ok(()),
             Some(_) | None => Err(differs(object, format!("it is no port of bridge {bridge}"))),
         }
     }
@@ -113,10 +113,6 @@ fn words(id: Option<u32>) -> String {
     id.map_or_else(|| "not set".to_owned(), |id| id.to_string())
 }
 
-/// The bridge in the container.
-///
-/// # Errors
-/// Code 7: the container has no such link, or it is no bridge.
 pub fn find_bridge(container: &Kernel, name: &str) -> Result<Link, CniError> {
     let refused = |why: String| CniError::invalid_key("bridge", format_args!("{name:?}"), &why);
     match link::find(container, name).map_err(failed)? {

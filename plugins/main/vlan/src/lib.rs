@@ -25,8 +25,8 @@ pub struct Conf {
     pub settings: Settings,
     /// MTU in bytes; `None` is the master's.
     pub mtu_bytes: Option<u32>,
-    /// Name service. IPAM's does not count, as in the reference.
-    pub dns: Dns,
+    /// Key `dns`, in place of IPAM's.
+    pub dns: Option<Dns>,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -55,7 +55,7 @@ impl FromConf for Conf {
             master: Wanted::parse(&wire.master, wire.link_in_container)?,
             settings: Settings { id: wire.vlan_id, ..Settings::default() },
             mtu_bytes: conf::mtu(wire.mtu),
-            dns: wire.dns.into_dns().unwrap_or_default(),
+            dns: wire.dns.into_dns(),
         })
     }
 }
@@ -107,7 +107,7 @@ fn plan(
     state: &State,
     lease: Option<AddResult>,
 ) -> Result<Plan<NoStep<State>>, CniError> {
-    let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone()));
+    let mut plan = Plan::new(attachment, lease, conf.dns.clone());
     let lower = state.master.clone().map(|master| (conf.master.side, master));
     plan.push(Compared::Create(Box::new(Create {
         kind: Kind::Vlan(conf.settings),

@@ -100,6 +100,7 @@ fn a_switch_with_addresses() {
             ip link set eth0 up
             wait until eth0 can carry packets
             wait until the port can carry packets
+            announce the addresses of eth0
         "#]],
     );
     check(
@@ -118,6 +119,7 @@ fn a_switch_with_addresses() {
             sysctl net/ipv6/conf/lo/disable_ipv6=0
             sysctl net/ipv6/conf/eth0/disable_ipv6=0
             sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
+            sysctl net/ipv6/conf/eth0/ndisc_notify=1
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
             ip link set eth0 up
@@ -127,6 +129,7 @@ fn a_switch_with_addresses() {
             wait until eth0 can carry packets
             wait until the port can carry packets
             wait until no address of eth0 is tentative
+            announce the addresses of eth0
         "#]],
     );
 }
@@ -150,6 +153,7 @@ fn a_gateway_of_both_families() {
             sysctl net/ipv6/conf/lo/disable_ipv6=0
             sysctl net/ipv6/conf/eth0/disable_ipv6=0
             sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
+            sysctl net/ipv6/conf/eth0/ndisc_notify=1
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
             ip link set eth0 up
@@ -160,8 +164,11 @@ fn a_gateway_of_both_families() {
             wait until eth0 can carry packets
             wait until the port can carry packets
             wait until no address of eth0 is tentative
+            announce the addresses of eth0
             ip address add 10.1.0.254/24 dev cni0
             ip address add fd00::1/64 dev cni0 nodad
+            ip neigh del 10.1.0.5 dev cni0
+            ip neigh del fd00::5 dev cni0
             wait until new gateways answer
             sysctl net/ipv4/ip_forward=1
             sysctl net/ipv6/conf/all/forwarding=1
@@ -228,8 +235,10 @@ fn a_port_in_vlans() {
             ip link set eth0 up
             wait until eth0 can carry packets
             wait until the port can carry packets
+            announce the addresses of eth0
             ip link add cni0.100 type veth, peer in cni0, vid 100 pvid untagged
             ip address add 10.1.0.1/24 dev cni0.100
+            ip neigh del 10.1.0.5 dev cni0.100
             sysctl net/ipv4/ip_forward=1
         "#]],
     );
@@ -251,6 +260,7 @@ fn a_port_in_vlans() {
             ip link set eth0 up
             wait until eth0 can carry packets
             wait until the port can carry packets
+            announce the addresses of eth0
         "#]],
     );
 }
