@@ -70,7 +70,6 @@ pub enum To {
     Server {
         /// The link's address.
         from: Ipv4Addr,
-        /// The server's.
         server: Ipv4Addr,
     },
 }
@@ -82,16 +81,12 @@ pub enum Event {
     Bound(Lease),
     /// The lease has ended. A new one is looked for.
     Lost {
-        /// Why.
         why: String,
         /// A server refused to renew it, and may offer another now; else no server answered until its end.
         is_refused: bool,
     },
     /// An offer or acknowledgement that cannot be used. At most one for each message that is sent: a server may send many.
-    Unusable {
-        /// Why.
-        why: String,
-    },
+    Unusable { why: String },
 }
 
 /// The action to take now.
@@ -134,7 +129,6 @@ pub struct Client {
 
 impl Client {
     /// A client that looks for a lease. `random` is new for each.
-    #[must_use]
     pub fn new(identity: Identity, timing: Timing, random: u32, now: Duration) -> Self {
         let state = State::Selecting;
         let (held, wanted, tries) = (None, None, 0);
@@ -143,7 +137,6 @@ impl Client {
     }
 
     /// A client that has a lease since `since`.
-    #[must_use]
     pub fn resume(identity: Identity, timing: Timing, random: u32, lease: Lease, since: Duration) -> Self {
         let (wakes, wanted) = (since + seconds(lease.renew_seconds), Some(lease.address.ip()));
         let held = Some((lease, since));
@@ -156,38 +149,32 @@ impl Client {
     }
 
     /// Begins what is overdue at a random moment soon, not now: a daemon that starts may have a thousand leases.
-    #[must_use]
     pub fn spread(self, now: Duration, random: u32) -> Self {
         let wakes = spread(self.wakes, self.lease().map(|(_, end)| end), now, random);
         Self { wakes, ..self }
     }
 
     /// The lease, and when it was asked for.
-    #[must_use]
     pub fn held(&self) -> Option<(&Lease, Duration)> {
         self.held.as_ref().map(|(lease, since)| (lease, *since))
     }
 
     /// The lease, and when it ends.
-    #[must_use]
     pub fn lease(&self) -> Option<(&Lease, Duration)> {
         self.held.as_ref().map(|(lease, since)| (lease, *since + seconds(lease.seconds)))
     }
 
     /// When [`Client::wake`] is to be called.
-    #[must_use]
     pub fn wakes(&self) -> Duration {
         self.wakes
     }
 
     /// Whether a server's message may come.
-    #[must_use]
     pub fn listens(&self) -> bool {
         self.state != State::Bound
     }
 
     /// The release of the lease, if there is one.
-    #[must_use]
     pub fn release(&mut self) -> Option<(To, Vec<u8>)> {
         let (lease, _) = self.held.take()?;
         let (from, server) = (lease.address.ip(), lease.server);
@@ -197,7 +184,6 @@ impl Client {
     }
 
     /// The refusal of the lease, whose address another station has. A new one is looked for after a pause.
-    #[must_use]
     pub(crate) fn decline(&mut self, now: Duration, random: u32) -> Option<(To, Vec<u8>)> {
         let (lease, _) = self.held.take()?;
         self.begin(State::Selecting, now, random);
@@ -208,9 +194,6 @@ impl Client {
     }
 
     /// Acts when the time of [`Client::wakes`] has come. `random` is new for each call.
-    ///
-    /// # Errors
-    /// A message that cannot be written: a provided option's value.
     pub fn wake(&mut self, now: Duration, random: u32) -> Result<Actions, String> {
         if self.lease().is_some_and(|(_, end)| now >= end) {
             let _ended = self.held.take();
@@ -233,9 +216,6 @@ impl Client {
     }
 
     /// A server's message has come.
-    ///
-    /// # Errors
-    /// As [`Client::wake`].
     pub fn receive(&mut self, message: &Incoming, now: Duration, random: u32) -> Result<Actions, String> {
         if message.xid != self.xid {
             return Ok(Actions::default());

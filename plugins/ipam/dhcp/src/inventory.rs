@@ -11,9 +11,6 @@ use crate::lease_files::{self, LeaseRecord};
 use crate::rpc::{Names, Sandbox};
 
 /// Each lease of the network that the daemon of `socket` keeps, by its records. Changes nothing, and asks no daemon.
-///
-/// # Errors
-/// Code 106: the records cannot be read.
 pub fn inventory(socket: &Path, network: &NetworkName) -> Result<Vec<Item>, CniError> {
     Ok(lease_files::list_of(&lease_files::folder(socket), network.as_str())?.iter().filter_map(item).collect())
 }
@@ -30,9 +27,6 @@ fn item(record: &LeaseRecord) -> Option<Item> {
 }
 
 /// The names of the networks that have a lease which the usual daemon keeps.
-///
-/// # Errors
-/// As [`inventory()`].
 pub fn networks() -> Result<BTreeSet<String>, CniError> {
     let records = lease_files::list_unreleased(&lease_files::folder(Path::new(SOCKET)))?;
     Ok(records.into_iter().map(|record| record.subject.names.network).collect())

@@ -36,7 +36,6 @@ pub struct Lease {
     pub classless_routes: Option<Vec<(Ipv4Network, Ipv4Addr)>>,
     /// Routes by class.
     pub static_routes: Vec<(Ipv4Network, Ipv4Addr)>,
-    /// Name servers.
     pub name_servers: Vec<Ipv4Addr>,
     /// The domain; empty if there is none.
     pub domain: String,
@@ -54,9 +53,6 @@ pub struct Lease {
 
 impl Lease {
     /// The lease of an offer or acknowledgement.
-    ///
-    /// # Errors
-    /// The part that the message lacks, or why its address can be no client's.
     pub fn of(message: &Incoming) -> Result<Self, String> {
         let address = message.yiaddr;
         let no_client = || format!("the server gives address {address}, which no client can have");
@@ -111,7 +107,6 @@ impl Lease {
     }
 
     /// The result of ADD; `priority` is the metric of its routes.
-    #[must_use]
     pub fn result(&self, priority: u32) -> AddResult {
         let route = |dst: Ipv4Network, gw: Option<Ipv4Addr>, scope| Route {
             dst: dst.into(),

@@ -67,7 +67,6 @@ pub struct LeaseRecord {
     pub ipv6: Option<RecordOfIpv6>,
     /// The time at which the lease was requested, in seconds since the boot.
     pub since_seconds: u64,
-    /// The boot.
     pub boot: String,
     /// The lease has ended, and another is looked for.
     pub is_lost: bool,
@@ -79,7 +78,6 @@ pub struct LeaseRecord {
 
 impl LeaseRecord {
     /// The addresses of the lease.
-    #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let ipv6 = self.ipv6.as_ref().and_then(|held| match &held.given {
             Given::Leased(lease) => Some(lease.network().ip()),
@@ -89,7 +87,6 @@ impl LeaseRecord {
     }
 
     /// What ADD returns; `None` as long as something of it is missing.
-    #[must_use]
     pub fn granted(self) -> Option<Granted> {
         let ipv6 = self.ipv6.filter(|held| !held.is_lost).map(|held| held.given);
         let is_whole = !self.is_lost && ipv6.is_some() == self.subject.extras.ipv6;
@@ -98,7 +95,6 @@ impl LeaseRecord {
 }
 
 /// The folder of the daemon that listens on `socket`.
-#[must_use]
 pub fn folder(socket: &Path) -> PathBuf {
     let mut name = socket.as_os_str().to_owned();
     name.push(".leases");
@@ -106,7 +102,6 @@ pub fn folder(socket: &Path) -> PathBuf {
 }
 
 /// The file of an attachment: a hash, as the three names may be longer together than a file's name.
-#[must_use]
 pub fn path(folder: &Path, names: &Names) -> PathBuf {
     let Names { network, container_id, ifname } = names;
     let hash = Sha256::digest(format!("{network}/{container_id}/{ifname}"));
@@ -115,9 +110,6 @@ pub fn path(folder: &Path, names: &Names) -> PathBuf {
 }
 
 /// Creates the folder, if it is missing.
-///
-/// # Errors
-/// The folder cannot be created, or it is another user's: the socket's folder may be one that others can write.
 pub fn create(folder: &Path) -> Result<(), String> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed("create", folder, &error))?;
     let found = fs::symlink_metadata(folder).map_err(|error| failed("read", folder, &error))?;
@@ -128,9 +120,6 @@ pub fn create(folder: &Path) -> Result<(), String> {
 }
 
 /// Writes a record; all of it or nothing.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn write(folder: &Path, record: &LeaseRecord) -> Result<(), String> {
     create(folder)?;
     let bytes = serde_json::to_vec(record).map_err(|error| error.to_string())?;
@@ -138,9 +127,6 @@ pub fn write(folder: &Path, record: &LeaseRecord) -> Result<(), String> {
 }
 
 /// Removes a record, and what a killed writer of it left, if they are there.
-///
-/// # Errors
-/// The file cannot be removed.
 pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
     let path = path(folder, names);
     [path.with_extension(RELEASED), path]
@@ -150,9 +136,6 @@ pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
 
 /// All records that can be read. The others are logged and stay, but for those of attachments that are gone: nothing in them
 /// can be given back.
-///
-/// # Errors
-/// The folder cannot be read; one that is missing is empty.
 pub fn list(folder: &Path) -> Result<Vec<LeaseRecord>, String> {
     let (records, damaged) = look(folder)?;
     for Damaged { path, why, is_released } in damaged {
@@ -203,9 +186,6 @@ fn read(path: &Path) -> Result<LeaseRecord, String> {
 }
 
 /// Notes that an attachment's lease is to be released; false if there is none.
-///
-/// # Errors
-/// Code 106: the note cannot be made, so the lease would be renewed by the next daemon.
 pub(crate) fn note_release(folder: &Path, names: &Names) -> Result<bool, CniError> {
     let path = path(folder, names);
     match path.exists() {
@@ -215,9 +195,6 @@ pub(crate) fn note_release(folder: &Path, names: &Names) -> Result<bool, CniErro
 }
 
 /// The records of a network's attachments that GC removes, whose release is not noted yet.
-///
-/// # Errors
-/// Code 106: the folder cannot be read.
 pub fn list_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<Vec<LeaseRecord>, CniError> {
     let stale = sweep.by(Names::clone);
     let mut records = list_of(folder, network)?;
@@ -226,9 +203,6 @@ pub fn list_stale(folder: &Path, network: &str, sweep: &Sweep<Names>) -> Result<
 }
 
 /// The records of a network's attachments whose release is not noted yet: what GC goes through. Changes nothing.
-///
-/// # Errors
-/// Code 106: the folder cannot be read.
 pub fn list_of(folder: &Path, network: &str) -> Result<Vec<LeaseRecord>, CniError> {
     let mut records = list_unreleased(folder)?;
     records.retain(|record| record.subject.names.network == network);

@@ -38,7 +38,6 @@ pub struct Dhcp;
 
 /// Runs `dhcp daemon` or `dhcp status`, if the process was started as one of them; `words` are its name and arguments. The
 /// suite's one executable takes `dhcp` as first argument, too. Returns the exit status.
-#[must_use]
 pub fn run_if_asked(mut words: impl Iterator<Item = String>) -> Option<u8> {
     let name = words.next()?;
     let is_dhcp = |name: &str| name == Dhcp::NAME || name.ends_with("-dhcp") || name.starts_with("dhcp-");
@@ -82,6 +81,7 @@ impl Plugin for Dhcp {
         };
         let answer = rpc::call(&conf.socket, asked, ADD_WITHIN).await?;
         let Granted { lease, ipv6 } = decode(answer)?;
+        netops::all_namespaces::record_caller();
         let mut result = lease.result(conf.priority);
         match ipv6 {
             Some(given) => given.extend(&mut result),

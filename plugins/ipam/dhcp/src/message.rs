@@ -23,7 +23,6 @@ const BYTES_MIN: usize = 300;
 /// A message to a server.
 #[derive(Debug, Clone)]
 pub struct Outgoing<'a> {
-    /// The kind of message.
     pub kind: MessageType,
     /// The number of the exchange.
     pub xid: u32,
@@ -49,9 +48,6 @@ pub struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     /// The message's bytes. Values longer than 255 bytes are split (RFC 3396).
-    ///
-    /// # Errors
-    /// A value that no message can hold.
     pub fn encode(&self) -> Result<Vec<u8>, String> {
         let mut message = Message::new_with_id(
             self.xid,
@@ -90,7 +86,6 @@ impl Outgoing<'_> {
 /// A server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
-    /// The kind of message.
     pub kind: MessageType,
     /// The number of the exchange.
     pub xid: u32,
@@ -101,7 +96,6 @@ pub struct Incoming {
 
 impl Incoming {
     /// Decodes an answer to `mac`; `None` if it is none.
-    #[must_use]
     pub fn decode(bytes: &[u8], mac: [u8; 6]) -> Option<Self> {
         let message = Borrowed::new(bytes).ok()?;
         // The crate's `chaddr` trusts the length that the message states, which may lie beyond its end.
@@ -125,7 +119,6 @@ impl Incoming {
     }
 
     /// An option's value.
-    #[must_use]
     pub fn find(&self, code: u8) -> Option<&[u8]> {
         self.options.get(&code).map(Vec::as_slice)
     }
@@ -135,28 +128,23 @@ impl Incoming {
         self.options.insert(code, value);
     }
 
-    /// An option that is one address.
-    #[must_use]
     pub fn address(&self, code: u8) -> Option<Ipv4Addr> {
         let octets: [u8; 4] = self.find(code)?.try_into().ok()?;
         Some(octets.into())
     }
 
     /// An option that is a list of addresses; those before a torn one count.
-    #[must_use]
     pub fn addresses(&self, code: u8) -> Vec<Ipv4Addr> {
         let value = self.find(code).unwrap_or_default();
         value.as_chunks::<4>().0.iter().map(|&octets| Ipv4Addr::from(octets)).collect()
     }
 
     /// An option that is a number of 32 bits.
-    #[must_use]
     pub fn number(&self, code: u8) -> Option<u32> {
         self.find(code)?.try_into().ok().map(u32::from_be_bytes)
     }
 
     /// An option that is a text. Control characters, which could forge lines of a log or a `resolv.conf`, make it none.
-    #[must_use]
     pub fn text(&self, code: u8) -> Option<String> {
         let value = self.find(code)?;
         let text = std::str::from_utf8(value).ok()?.trim_end_matches('\0');
@@ -164,7 +152,6 @@ impl Incoming {
     }
 
     /// An option that is a sentence for people. Control characters become spaces.
-    #[must_use]
     pub fn sentence(&self, code: u8) -> Option<String> {
         let text = String::from_utf8_lossy(self.find(code)?).replace(char::is_control, " ");
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -172,7 +159,6 @@ impl Incoming {
 
     /// The domains to search (RFC 3397, compressed as RFC 1035 has it). The crate's decoder of this option returns errors;
     /// those of some others panic on a value of another length.
-    #[must_use]
     pub fn search(&self) -> Vec<String> {
         let Some(value) = self.find(code::DOMAIN_SEARCH) else { return Vec::new() };
         let option = [&[code::DOMAIN_SEARCH, u8::try_from(value.len()).unwrap_or(u8::MAX)], value].concat();

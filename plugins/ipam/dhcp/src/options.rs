@@ -11,9 +11,7 @@ const CLIENT_ID_BYTES_MAX: usize = 254;
 
 /// Numbers of the options that this plugin reads or writes.
 pub mod code {
-    /// Subnet mask.
     pub const SUBNET_MASK: u8 = 1;
-    /// Routers.
     pub const ROUTERS: u8 = 3;
     /// Domain name servers.
     pub const NAME_SERVERS: u8 = 6;
@@ -93,9 +91,6 @@ pub struct Requested {
 }
 
 /// The number of an option.
-///
-/// # Errors
-/// Code 7: it is neither a known name nor a number from 1 to 254.
 pub fn number(key: &str, text: &str) -> Result<u8, CniError> {
     if let Some((_, number)) = NAMES.iter().find(|(name, _)| *name == text) {
         return Ok(*number);
@@ -110,9 +105,6 @@ pub fn number(key: &str, text: &str) -> Result<u8, CniError> {
 
 /// The options of `provide` with their values. A key that `CNI_ARGS` has comes before a value; an option with neither is left
 /// out, as in the reference.
-///
-/// # Errors
-/// Code 7: an unknown option, a value that is too long.
 pub fn provided(provide: &[Provided], args: &CniArgs) -> Result<Vec<(u8, Vec<u8>)>, CniError> {
     provide
         .iter()
@@ -137,9 +129,6 @@ pub fn provided(provide: &[Provided], args: &CniArgs) -> Result<Vec<(u8, Vec<u8>
 }
 
 /// The numbers of the options to request.
-///
-/// # Errors
-/// Code 7: an unknown option.
 pub fn requested(request: &[Requested]) -> Result<Vec<u8>, CniError> {
     let skips = request.iter().any(|entry| entry.skip_default);
     let mut numbers = if skips { Vec::new() } else { REQUESTED.to_vec() };

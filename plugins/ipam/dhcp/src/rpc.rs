@@ -35,9 +35,7 @@ const HTTP: &str = "HTTP/";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
 pub struct Names {
-    /// The network.
     pub network: String,
-    /// The container.
     pub container_id: String,
     /// The container's interface.
     pub ifname: String,
@@ -70,7 +68,6 @@ pub struct Extras {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Granted {
-    /// The lease.
     #[serde(flatten)]
     pub lease: Lease,
     /// The IPv6 address, where it was asked for.
@@ -112,7 +109,6 @@ pub enum Request {
     },
     /// Leases of the network are released except those of valid attachments.
     Gc {
-        /// The network.
         network: String,
         /// The attachments that stay.
         valid: Vec<Names>,
@@ -132,7 +128,6 @@ pub enum Request {
 pub struct Envelope {
     /// [`VERSION`].
     pub cni_dhcp: u32,
-    /// The request.
     #[serde(flatten)]
     pub request: Request,
 }
@@ -176,9 +171,6 @@ impl From<CallError> for CniError {
 }
 
 /// Asks the daemon. `within` is how long it may need for the work itself.
-///
-/// # Errors
-/// [`CallError::Away`]; [`CallError::Silent`]; the daemon's own error.
 pub async fn call(socket: &Path, request: Request, within: Duration) -> Result<Value, CallError> {
     match tokio::time::timeout(within + ANSWER_MARGIN, exchange(socket, request)).await {
         Ok(answer) => answer,

@@ -14,16 +14,14 @@ use crate::store::{Reservations, Reserved, Store, content_of};
 use crate::store_error::store_error;
 
 /// ADD: an address of each range set for `owner`, or none at all.
-///
-/// # Errors
-/// Why a set has no address to give (code 105; code 11 while some cool down), or what is wrong with the store. Nothing is
-/// reserved then.
 pub async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
     let dns = dns(conf)?;
     let mut store = Store::create(&conf.place).await.map_err(|error| store_error(&error))?;
     let ips = begin(&mut store, conf, owner).and_then(Leasing::all);
     store.finish();
-    Ok(result(conf, ips?, dns))
+    let ips = ips?;
+    netops::all_namespaces::record_caller();
+    Ok(result(conf, ips, dns))
 }
 
 /// The name service of the result.

@@ -19,14 +19,12 @@ pub struct Address {
 
 impl Address {
     /// Reads the name of a reservation file; `None` for any name that no canonical address has.
-    #[must_use]
     pub fn from_file_name(name: &str) -> Option<Self> {
         let address = Self::from(name.parse::<IpAddr>().ok()?);
         (address.to_string() == name).then_some(address)
     }
 
     /// The address after this one, `None` after the last of its family.
-    #[must_use]
     pub fn next(self) -> Option<Self> {
         let max = match self.family {
             Family::V4 => u128::from(u32::MAX),
@@ -36,7 +34,6 @@ impl Address {
     }
 
     /// The address as the standard library's type.
-    #[must_use]
     pub fn ip(self) -> IpAddr {
         match self.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(self.bits).unwrap_or(u32::MAX))),

@@ -7,9 +7,6 @@ use crate::store::Store;
 use crate::store_error::store_error;
 
 /// CHECK: `owner` holds an address.
-///
-/// # Errors
-/// Code 107: it holds none. Codes of files.
 pub async fn check(conf: &Conf, owner: &Attachment) -> Result<(), CniError> {
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| store_error(&error))? else {
         return Err(missing(conf, owner));

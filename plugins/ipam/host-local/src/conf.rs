@@ -76,7 +76,6 @@ fn place(object: &ConfObject, data_dir: &str, lock_timeout_seconds: Option<u32>)
     }
 }
 
-/// `reclaimEarlierBoot`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reclaim {
     /// Reservations of an earlier boot stay until DEL or GC.
@@ -97,14 +96,12 @@ pub struct Barred {
 
 impl Barred {
     /// The last address of the excluded span that `address` is in.
-    #[must_use]
     pub fn end(&self, address: Address) -> Option<Address> {
         let excluded = self.excluded.iter().filter(|span| span.contains(address)).map(|span| span.last).max();
         excluded.or_else(|| self.gateways.contains(&address).then_some(address))
     }
 
     /// How many addresses of the span may be given.
-    #[must_use]
     pub fn count_allowed(&self, span: Span) -> u128 {
         let (mut count, mut at) = (0, Some(span.first));
         while let Some(address) = at.filter(|address| span.contains(*address)) {
@@ -123,7 +120,6 @@ impl Barred {
     }
 
     /// Whether `address` is some range's gateway.
-    #[must_use]
     pub fn is_gateway(&self, address: Address) -> bool {
         self.gateways.contains(&address)
     }
@@ -300,9 +296,6 @@ impl FromConf for Conf {
 
 impl Conf {
     /// The keys, with the address that `CNI_ARGS` asks for; `also` are keys there that the caller knows.
-    ///
-    /// # Errors
-    /// Code 4: `CNI_ARGS` has an unknown key without `IgnoreUnknown`, or a malformed address.
     pub fn asking(mut self, args: &CniArgs, also: &[&str]) -> Result<Self, CniError> {
         if let Some(address) = requested_by(args, also)? {
             self.request_by_cni_args(address);
@@ -385,10 +378,6 @@ fn check_version(sets: &[RangeSet], version: &str) -> Result<(), String> {
     }
 }
 
-/// The addresses that `CNI_ARGS` requests.
-///
-/// # Errors
-/// Code 4: it is malformed, or has a key that neither this plugin nor the caller knows without `IgnoreUnknown`.
 pub(crate) fn requested_by(args: &CniArgs, also: &[&str]) -> Result<Option<Address>, CniError> {
     args.expect_known(&[&["IP"], also].concat())?;
     let Some(text) = args.find("IP").filter(|text| !text.is_empty()) else { return Ok(None) };

@@ -7,9 +7,6 @@ use crate::store::{Store, released};
 use crate::store_error::store_error;
 
 /// DEL: releases all that `owner` holds.
-///
-/// # Errors
-/// The first file that could not be deleted, after all others were.
 pub async fn del(conf: &Removal, owner: &Attachment) -> Result<(), CniError> {
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| store_error(&error))? else { return Ok(()) };
     let outcome = store.release_all(owner);

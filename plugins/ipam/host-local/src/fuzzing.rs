@@ -16,33 +16,25 @@ use crate::store::released::Released;
 use crate::store::{Content, content_of};
 
 /// The owner that a reservation file names.
-#[must_use]
 pub fn reserved_for(content: &[u8]) -> Option<String> {
     Content::parse(content).holder().map(str::to_owned)
 }
 
 /// The contents of `owner`'s reservation files.
-#[must_use]
 pub fn reservation(owner: &Attachment) -> String {
     content_of(owner)
 }
 
 /// A line about a released address, read and written again.
-#[must_use]
 pub fn released(line: &str) -> Option<(Address, String)> {
     Released::parse(line).map(|released| (released.address, released.line()))
 }
 
 /// Reads a file like resolv.conf(5).
-#[must_use]
 pub fn resolv_conf(text: &str) -> Dns {
     crate::resolv::parse(text)
 }
 
-/// The address that `CNI_ARGS` requests.
-///
-/// # Errors
-/// The same as in ADD.
 pub fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {
     conf::requested_by(args, &[])
 }
@@ -59,9 +51,6 @@ pub struct Answers {
 
 /// Writes an index of `taken` into `folder`, flips bits at `damage`, and queries the index that is found there
 /// afterwards. `None` if there is none.
-///
-/// # Errors
-/// The folder cannot be read or written.
 pub fn index_answers(
     folder: &Path,
     taken: &[(Address, &str)],

@@ -17,9 +17,6 @@ use crate::store::{Content, Reservations, Store};
 use crate::store_error::store_error;
 
 /// GC: releases what is held by attachments that the sweep removes, unless a namespace has the address.
-///
-/// # Errors
-/// All reservations that could not be deleted.
 pub async fn gc(conf: &Removal, sweep: &Sweep<&Attachment>) -> Result<(), CniError> {
     let stale = Stale::new(sweep);
     let free = find_free(conf, &stale)?;

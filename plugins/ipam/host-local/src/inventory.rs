@@ -15,7 +15,6 @@ use crate::range::Span;
 use crate::store::{Content, try_read};
 
 /// The folder of a network whose plugin has this `ipam` object; `None` if that names another plugin, or cannot be read.
-#[must_use]
 pub fn folder(network: &NetworkName, ipam: &str) -> Option<PathBuf> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
@@ -35,7 +34,6 @@ pub type Holder = (ContainerId, Option<IfName>);
 /// The owner of a file of a network's folder that holds an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// A container.
     Container(Holder),
     /// An operator: the text is a note, which no attachment has as its name.
     Operator,
@@ -62,7 +60,6 @@ impl Owner {
 /// A file of a network's folder that holds an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The address.
     pub address: IpAddr,
     /// The owner of the address.
     pub owner: Owner,
@@ -72,7 +69,6 @@ pub struct Held {
 
 impl Held {
     /// The container that holds it.
-    #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         match &self.owner {
             Owner::Container(holder) => Some(holder),
@@ -81,7 +77,6 @@ impl Held {
     }
 
     /// Whether the attachment holds it; a file of the older form is of each of the container's interfaces.
-    #[must_use]
     pub fn is_of(&self, owner: &Attachment) -> bool {
         self.holder().is_some_and(|(container, ifname)| {
             *container == owner.container_id && ifname.as_ref().is_none_or(|ifname| *ifname == owner.ifname)
@@ -90,9 +85,6 @@ impl Held {
 }
 
 /// All addresses that a folder holds, in order. Takes no lock and changes nothing. A missing folder holds none.
-///
-/// # Errors
-/// The folder cannot be read.
 pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
     let mut held = Vec::new();
     for entry in entries(folder)? {
@@ -128,9 +120,6 @@ pub enum Flaw {
 }
 
 /// The damaged files of a folder that are at least a minute old, in order: an ADD may be about to finish a younger one.
-///
-/// # Errors
-/// The folder cannot be read.
 pub fn flaws(folder: &Path) -> io::Result<Vec<(PathBuf, Flaw)>> {
     const OLD: Duration = Duration::from_secs(60);
     let mut found = Vec::new();
@@ -177,17 +166,11 @@ pub struct Usage {
 }
 
 /// The ranges of a plugin's config, and how many of their addresses the folder holds.
-///
-/// # Errors
-/// Code 7: ADD refuses the config; code 106: the folder cannot be read.
 pub fn usage(object: &ConfObject) -> Result<Vec<Usage>, CniError> {
     usage_of(object, None)
 }
 
 /// Whether ADD may give a container the address: it is in a range, is no gateway, is not excluded, and nothing holds it.
-///
-/// # Errors
-/// As [`usage`].
 pub fn may_give(object: &ConfObject, address: IpAddr) -> Result<bool, CniError> {
     let conf = Conf::from_conf(object)?;
     let wanted = Address::from(address);
@@ -201,9 +184,6 @@ pub fn may_give(object: &ConfObject, address: IpAddr) -> Result<bool, CniError> 
 }
 
 /// As [`usage`], of these spans in place of the ranges; those of no range are left out.
-///
-/// # Errors
-/// As [`usage`].
 pub fn usage_of(object: &ConfObject, spans: Option<&[Span]>) -> Result<Vec<Usage>, CniError> {
     let conf = Conf::from_conf(object)?;
     let folder = &conf.place.folder;

@@ -17,7 +17,6 @@ use crate::store_error::store_error;
 impl RangeSet {
     /// The order in which addresses are tried: from the one after `last_reserved` round to it again; from the
     /// first range's start if `last_reserved` is missing or in no range of this set.
-    #[must_use]
     pub fn order(&self, last_reserved: Option<Address>) -> Vec<Span> {
         let start = last_reserved
             .and_then(|last| Some((last, self.ranges().iter().position(|range| range.span().contains(last))?)));
@@ -42,7 +41,7 @@ impl<S: Reservations> Leasing<'_, S> {
             let id = &self.owner.container_id;
             let text = format!("{held} has been allocated to {id}, {DUPLICATE_ALLOCATION}");
             return Err(CniError::new(Code::EXISTS, text)
-                .detail(format!("Its interface {} holds it. DEL comes before the next ADD.", self.owner.ifname)));
+                .detail(format!("An ADD of its interface {} has reserved it, and no DEL has released it since: call DEL first, also if that container has ended.", self.owner.ifname)));
         }
         match wanted {
             Some(wanted) => self.requested(index, set, wanted),

@@ -16,10 +16,6 @@ const NOTE: &str = "reserved by an operator\n";
 
 /// Reserves an address of the ranges for no container, until it is released. Waits for the store's lock as ADD does, and
 /// no longer than `patience`.
-///
-/// # Errors
-/// Code 7: ADD refuses the config, or the address is in no range, a gateway, or excluded; code 106: the address is reserved; code 11, with file and
-/// holder of the lock; codes of files, as ADD.
 pub async fn reserve(object: &ConfObject, address: IpAddr, patience: Duration) -> Result<(), CniError> {
     let conf = Conf::from_conf(object)?;
     let address = Address::from(address);
@@ -41,10 +37,6 @@ pub async fn reserve(object: &ConfObject, address: IpAddr, patience: Duration) -
 }
 
 /// Releases an address as it was listed: an address that another container has reserved since is kept. Waits as [`reserve`].
-///
-/// # Errors
-/// Code 106: the address is not reserved, or for another one than was listed; code 11, with file and holder of the lock;
-/// codes of files, as DEL.
 pub async fn release(object: &ConfObject, held: &Held, patience: Duration) -> Result<(), CniError> {
     let place = within(patience, Removal::from_any_conf(object).place);
     let address = Address::from(held.address);

@@ -59,7 +59,6 @@ impl Reservations for Snapshot {
     }
 }
 
-/// The first address of `span` that is not held.
 pub(crate) fn first_not_in(held: &BTreeSet<Address>, span: Span) -> Option<Address> {
     let mut address = Some(span.first);
     while let Some(taken) = address.filter(|address| *address <= span.last && held.contains(address)) {
@@ -70,9 +69,6 @@ pub(crate) fn first_not_in(held: &BTreeSet<Address>, span: Span) -> Option<Addre
 
 /// What ADD would give now, for programs that show it; `None` if that depends on which reservations are of an earlier boot.
 /// Changes nothing and takes no lock, so another ADD may be first.
-///
-/// # Errors
-/// Errors that ADD would report.
 pub fn preview(request: &AddRequest, keys: &Conf) -> Result<Option<AddResult>, CniError> {
     let (conf, owner) = (&asked(request, keys)?, &request.attachment);
     let folder = &conf.place.folder;

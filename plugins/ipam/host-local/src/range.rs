@@ -10,13 +10,11 @@ use crate::address::{Address, Family};
 /// The keys of one range as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawRange {
-    /// `subnet`.
     pub subnet: Option<IpNetwork>,
     /// `rangeStart`.
     pub start: Option<IpAddr>,
     /// `rangeEnd`.
     pub end: Option<IpAddr>,
-    /// `gateway`.
     pub gateway: Option<IpAddr>,
 }
 
@@ -25,9 +23,7 @@ pub struct RawRange {
 pub struct Range {
     /// The network; its prefix length goes into the result.
     pub subnet: IpNetwork,
-    /// First address that is given.
     pub first: Address,
-    /// Last address that is given.
     pub last: Address,
     /// The gateway, which is never given and may be outside.
     pub gateway: Address,
@@ -55,15 +51,11 @@ pub struct RangeSet(Vec<Range>);
 /// Addresses `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// First address.
     pub first: Address,
-    /// Last address.
     pub last: Address,
 }
 
 impl Span {
-    /// Whether `address` is one of them.
-    #[must_use]
     pub fn contains(&self, address: Address) -> bool {
         self.first.family == address.family && self.first <= address && address <= self.last
     }
@@ -73,9 +65,6 @@ impl Range {
     /// Checks the keys and fills in the defaults: gateway and start are the first address, the end is the last
     /// but one of an IPv4 and the last of an IPv6 network. A network of two addresses gives both (RFC 3021, RFC 6164), one of
     /// a single address that, unless it is the gateway.
-    ///
-    /// # Errors
-    /// The keys contradict each other, or the network has no address to give.
     pub fn new(raw: &RawRange) -> Result<Self, BadRange> {
         let subnet = raw.subnet.ok_or("key subnet is missing")?;
         if subnet.ip() != subnet.ip().to_canonical() {
@@ -112,7 +101,20 @@ impl Range {
             last: raw.end.map_or(highest, Address::from),
             gateway: raw.gateway.map_or(lowest, Address::from),
         };
-        range.check_bounds(raw, whole)
+        range.check_bounds(raw, whole)?.within(lowest, highest)
+    }
+
+    /// The range without the network's own and its broadcast address, which a bound may name: no interface can use them
+    /// (RFC 1122, 3.2.1.3).
+    fn within(self, lowest: Address, highest: Address) -> Result<Self, BadRange> {
+        let (first, last) = (self.first.max(lowest), self.last.min(highest));
+        if first > last {
+            let only = self.first;
+            let text =
+                format!("RangeStart {only} is the network's own or its broadcast address, and the range has no other");
+            return Err(BadRange { key: Some("rangeStart"), text });
+        }
+        Ok(Self { first, last, ..self })
     }
 
     fn check_bounds(self, raw: &RawRange, whole: Span) -> Result<Self, BadRange> {
@@ -140,7 +142,6 @@ impl Range {
     }
 
     /// From its first to its last address.
-    #[must_use]
     pub fn span(&self) -> Span {
         Span { first: self.first, last: self.last }
     }
@@ -152,9 +153,6 @@ impl Range {
 
 impl RangeSet {
     /// Checks that there are ranges, of one family, without overlap.
-    ///
-    /// # Errors
-    /// A sentence, the reference's.
     pub fn new(ranges: Vec<Range>) -> Result<Self, String> {
         let first = ranges.first().ok_or("empty range set")?;
         if ranges.iter().any(|range| range.first.family != first.first.family) {
@@ -169,25 +167,20 @@ impl RangeSet {
     }
 
     /// The set's ranges, as configured.
-    #[must_use]
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
 
-    /// The set's family.
-    #[must_use]
     pub fn family(&self) -> Family {
         self.0.first().map_or(Family::V4, |range| range.first.family)
     }
 
     /// The range that contains `address`.
-    #[must_use]
     pub fn find(&self, address: Address) -> Option<&Range> {
         self.0.iter().find(|range| range.span().contains(address))
     }
 
     /// Whether the two sets share an address.
-    #[must_use]
     pub fn overlaps(&self, other: &RangeSet) -> bool {
         self.0.iter().any(|one| other.0.iter().any(|two| one.overlaps(two)))
     }

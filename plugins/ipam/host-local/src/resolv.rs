@@ -12,9 +12,6 @@ use nix::libc::{O_NOCTTY, O_NONBLOCK};
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Reads the file that `ipam.resolvConf` names, following links, as `/etc/resolv.conf` is often one.
-///
-/// # Errors
-/// Code 5: it cannot be read, is no regular file or device, or larger than 1 MiB.
 pub(crate) fn read(path: &Path) -> Result<Dns, CniError> {
     // A fifo must not block until a writer comes, nor a terminal become this process's.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path);
@@ -40,7 +37,6 @@ fn read_bounded(file: File) -> io::Result<Vec<u8>> {
 
 /// Parses `nameserver`, `domain`, `search` and `options`. Lists accumulate over lines; other keywords, lines of one
 /// word and comments (`#`, `;`) are skipped.
-#[must_use]
 pub(crate) fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {

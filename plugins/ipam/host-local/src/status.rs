@@ -24,9 +24,6 @@ use crate::store::{released, writable};
 use crate::store_error::store_error;
 
 /// STATUS: whether ADD could write its files; with `reportExhausted`, whether each set has an address to give.
-///
-/// # Errors
-/// Code 50 with the reason.
 pub async fn status(conf: &Conf) -> Result<(), CniError> {
     let unavailable = |error: &OpError| CniError { code: Code::NOT_AVAILABLE, ..store_error(error) };
     let folder = &conf.place.folder;
@@ -47,9 +44,6 @@ pub async fn status(conf: &Conf) -> Result<(), CniError> {
 }
 
 /// The place of the first set that has no address to give now: all are held or cool down.
-///
-/// # Errors
-/// The store cannot be read.
 pub fn find_full(conf: &Conf) -> Result<Option<usize>, CniError> {
     let conf = Conf { report_exhausted: true, ..conf.clone() };
     let full = full_set(&conf).map_err(|error| store_error(&error))?;
@@ -95,9 +89,6 @@ fn full_set(conf: &Conf) -> Result<Option<&RangeSet>, OpError> {
 }
 
 /// How many addresses of each set are free, counted up to `most`. Those that cool down are.
-///
-/// # Errors
-/// The store cannot be read.
 pub fn count_free(conf: &Conf, most: usize) -> Result<Vec<usize>, CniError> {
     ask(conf, |free| {
         let mut of_set = |set: &RangeSet| {
@@ -118,9 +109,6 @@ pub fn count_free(conf: &Conf, most: usize) -> Result<Vec<usize>, CniError> {
 }
 
 /// Whether all addresses of `span` that may be given are free.
-///
-/// # Errors
-/// The store cannot be read.
 pub fn is_unused(conf: &Conf, span: Span) -> Result<bool, CniError> {
     ask(conf, |free| {
         let mut rest = Some(span);
@@ -137,9 +125,6 @@ pub fn is_unused(conf: &Conf, span: Span) -> Result<bool, CniError> {
 }
 
 /// The released addresses that cool down.
-///
-/// # Errors
-/// The store cannot be read.
 pub fn list_cooling(conf: &Conf) -> Result<Vec<Address>, CniError> {
     let folder = &conf.place.folder;
     let failed = |error| store_error(&OpError::io("open", format!("store {}", folder.display()), &error));

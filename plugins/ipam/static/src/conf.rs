@@ -143,9 +143,6 @@ fn refuse_mix(key: &str, gateway: Option<IpAddr>, of: &str, network: IpNetwork) 
 impl Conf {
     /// All addresses, those of `CNI_ARGS` included: `IP=a/n,b/n` adds addresses to those of the config, `GATEWAY=g,h` sets the
     /// gateway of each address of either whose prefix contains it.
-    ///
-    /// # Errors
-    /// Code 4: `CNI_ARGS` is malformed or has an unknown key. Code 7: more than a result of this version has room for.
     pub(crate) fn addresses(&self, args: &CniArgs) -> Result<Vec<StaticAddress>, CniError> {
         args.expect_known(&["IP", "GATEWAY"])?;
         let parse_ip = |item| json::parse_cidr(item).map_err(|error| invalid_args("IP", &error));

@@ -63,9 +63,6 @@ impl Plugin for Static {
 }
 
 /// What ADD gives, which depends on nothing but the request.
-///
-/// # Errors
-/// Code 7: what the request asks for cannot be given; code 4: `CNI_ARGS` is malformed.
 pub fn preview(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
     let conf = keys;
     let ips = conf.addresses(&request.raw.parse_args()?)?.into_iter().map(StaticAddress::into_ip).collect();

@@ -13,7 +13,6 @@ pub struct Flags {
     pub pid_file: Option<PathBuf>,
     /// Where the node's file system is; empty if the daemon runs on it.
     pub host_prefix: String,
-    /// The socket.
     pub socket: PathBuf,
     /// Servers have to broadcast their answers.
     pub broadcast: bool,
@@ -37,9 +36,6 @@ usage: dhcp daemon [FLAG]...
 
 impl Flags {
     /// Parses the words after `daemon`.
-    ///
-    /// # Errors
-    /// A sentence about the first flag that cannot be used.
     pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut flags = Self {
             pid_file: None,
@@ -80,7 +76,6 @@ impl Flags {
     }
 
     /// A path of the node, as the daemon finds it.
-    #[must_use]
     pub fn on_host(&self, path: &str) -> PathBuf {
         format!("{}{path}", self.host_prefix).into()
     }

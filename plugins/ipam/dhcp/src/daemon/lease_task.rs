@@ -25,7 +25,6 @@ use crate::rpc::Granted;
 pub(super) enum Order {
     /// Give the lease back, and end.
     Release(oneshot::Sender<Result<(), String>>),
-    /// The lease, if there is one.
     Report(oneshot::Sender<Option<LeaseRecord>>),
     /// The lease, if there is one and its link is there.
     Check(oneshot::Sender<Result<LeaseRecord, String>>),

@@ -30,9 +30,6 @@ pub(super) struct Listening {
 
 impl Listening {
     /// Takes systemd's socket, if it has passed one, or makes one. A socket that no process listens on any more is replaced.
-    ///
-    /// # Errors
-    /// Another daemon runs; the socket or the pid file cannot be made.
     pub(super) fn open(flags: &Flags) -> Result<Self, String> {
         // Only root may speak to the daemon, or read its leases.
         umask(Mode::from_bits_truncate(0o077));
@@ -85,8 +82,6 @@ impl fmt::Display for Listening {
     }
 }
 
-/// # Errors
-/// There are several: it is not said which one is meant.
 fn of_systemd() -> Result<Option<UnixListener>, String> {
     let mut passed = ListenFd::from_env();
     match passed.len() {

@@ -22,10 +22,11 @@ use std::time::Duration;
 use cni_spec::gc::Sweep;
 use cni_spec::{CniError, Code};
 use netops::boot::Boot;
+use nix::libc::{SIGINT, SIGTERM};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
+use skel::interrupt::Signals;
 use tokio::net::UnixListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
@@ -36,8 +37,6 @@ use flags::{Flags, USAGE};
 pub use ipv6::RecordOfIpv6;
 use lease_task::{First, LeaseTask, Order};
 
-/// Files that a daemon without leases opens at the same time.
-const FILES_MIN: usize = 8;
 /// How long a lease task may take to carry out an order. It only waits for the kernel.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -61,7 +60,6 @@ struct Handle {
 }
 
 /// Runs `dhcp daemon` until SIGTERM or SIGINT; `words` are those after `daemon`. Returns the exit status.
-#[must_use]
 pub fn main(words: impl IntoIterator<Item = String>) -> u8 {
     skel::log_at(tracing::Level::INFO);
     let words: Vec<String> = words.into_iter().collect();
@@ -98,18 +96,11 @@ fn allow_files() {
 
 fn run(flags: Flags) -> Result<(), String> {
     allow_files();
-    // tokio panics where it can open none for signals.
-    let files: Result<Vec<_>, _> = (0..FILES_MIN).map(|_| std::fs::File::open("/proc/self/status")).collect();
-    drop(files.map_err(|error| format!("the limit of open files is too low: {error}"))?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("the kernel gave no event loop: {error}"))?;
     LocalSet::new().block_on(&runtime, async {
         // Before the socket: a signal that comes now must not leave it behind.
-        let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-        let [mut terminate, mut interrupt] = {
-            let [terminate, interrupt] = signals;
-            [terminate.map_err(|error| error.to_string())?, interrupt.map_err(|error| error.to_string())?]
-        };
+        let mut signals = Signals::hear([SIGTERM, SIGINT]);
         let listening = listen::Listening::open(&flags)?;
         let folder = lease_files::folder(&flags.on_host(&flags.socket.to_string_lossy()));
         let boot = Boot::read().map_err(|error| error.to_string())?.id;
@@ -121,10 +112,7 @@ fn run(flags: Flags) -> Result<(), String> {
             tracing::warn!(%error, "systemd cannot be notified");
         }
         tracing::info!(socket = %listening, leases = shared.tasks.borrow().len(), "the dhcp daemon is ready");
-        tokio::select! {
-            _ = terminate.recv() => (),
-            _ = interrupt.recv() => (),
-        }
+        signals.next().await;
         tracing::info!("the dhcp daemon ends, and leaves the leases to the next one");
         listening.close();
         Ok(())
@@ -255,9 +243,6 @@ impl Shared {
     }
 
     /// Has a lease task carry out an order; `None` if there is none, or it has ended.
-    ///
-    /// # Errors
-    /// Code 12: the lease task is there, and has not answered in time.
     async fn order<T>(
         &self,
         names: &Names,

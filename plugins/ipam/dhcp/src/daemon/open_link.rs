@@ -21,7 +21,6 @@ use crate::rpc::Sandbox;
 
 /// The client's UDP port (RFC 2131, 4.1).
 pub(super) const CLIENT_PORT: u16 = 68;
-/// The servers'.
 pub(super) const SERVER_PORT: u16 = 67;
 /// The client's UDP port over IPv6 (RFC 8415, 7.2).
 const CLIENT_PORT_IPV6: u16 = 546;
@@ -57,7 +56,6 @@ pub(super) enum Heard {
 
 impl LinkError {
     /// The sentence in it.
-    #[must_use]
     pub(super) fn why(self) -> String {
         match self {
             Self::Gone(why) | Self::Failed(why) => why,
@@ -67,9 +65,6 @@ impl LinkError {
 
 impl OpenLink {
     /// Opens the link of this name in the namespace that the plugin saw.
-    ///
-    /// # Errors
-    /// [`LinkError`]; the node's own namespace is refused, whatever leads to it.
     pub(super) fn open(path: &Path, sandbox: &Sandbox, ifname: &str) -> Result<Self, LinkError> {
         let netns = Netns::open(path).map_err(|error| match error.is_gone() {
             true => LinkError::Gone(error.to_string()),
@@ -125,9 +120,6 @@ impl OpenLink {
 
     /// Sends to one server from an address of the link, by the namespace's own routes. The kernel answers a datagram to a
     /// port that no socket has by an ICMP message to the server: so the socket has to stay open until the answer is here.
-    ///
-    /// # Errors
-    /// The link does not have the address, another program has the port, or the server cannot be reached.
     pub(super) fn send(&self, from: Ipv4Addr, server: Ipv4Addr, payload: &[u8]) -> Result<Socket, String> {
         let name = self.link.name.as_bytes();
         let send = || {
@@ -177,9 +169,6 @@ impl OpenLink {
     }
 
     /// Opens a socket for DHCPv6 on the link.
-    ///
-    /// # Errors
-    /// Another program has the port, or the link is gone.
     pub(super) fn dhcpv6(&self) -> Result<UdpSocket, String> {
         let name = self.link.name.as_bytes();
         let open = || {
@@ -197,9 +186,6 @@ impl OpenLink {
     }
 
     /// Waits until the link has an address of its own and a router has said how others are given, at most `within`.
-    ///
-    /// # Errors
-    /// The link gets no address of its own: it has no IPv6, or another station has the same one.
     pub(super) async fn hear_routers(&self, within: Duration) -> OpResult<Heard> {
         // As interface plugins do for an IPv6 address of a result.
         let key = Key::of_link("ipv6", &self.link.name, "disable_ipv6")?;

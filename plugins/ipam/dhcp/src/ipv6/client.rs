@@ -27,15 +27,9 @@ pub enum Event {
     /// The lease is new, or lasts longer.
     Bound,
     /// The lease has ended. A new one is looked for.
-    Lost {
-        /// Why.
-        why: String,
-    },
+    Lost { why: String },
     /// An answer that cannot be used. At most one for each message that is sent: a server may send many.
-    Unusable {
-        /// Why.
-        why: String,
-    },
+    Unusable { why: String },
 }
 
 /// The action to take now.
@@ -83,7 +77,6 @@ pub struct Client {
 
 impl Client {
     /// A client that looks for a lease. `random` is new for each.
-    #[must_use]
     pub fn new(identity: Identity, random: u32, now: Duration) -> Self {
         let (state, held, xid) = (State::Soliciting { best: None }, None, random);
         let (tries, pause, began, sent, wakes) = (0, Duration::ZERO, now, now, now);
@@ -91,33 +84,28 @@ impl Client {
     }
 
     /// A client that has a lease since `since`.
-    #[must_use]
     pub fn resume(identity: Identity, random: u32, lease: Lease, since: Duration) -> Self {
         let wakes = since + seconds(lease.renew_seconds);
         Self { state: State::Bound, held: Some((lease, since)), wakes, ..Self::new(identity, random, since) }
     }
 
     /// As [`crate::client::Client::spread`].
-    #[must_use]
     pub fn spread(self, now: Duration, random: u32) -> Self {
         let end = self.held.as_ref().map(|(lease, since)| *since + seconds(lease.seconds));
         Self { wakes: spread(self.wakes, end, now, random), ..self }
     }
 
     /// The lease, and when it was asked for.
-    #[must_use]
     pub fn held(&self) -> Option<(&Lease, Duration)> {
         self.held.as_ref().map(|(lease, since)| (lease, *since))
     }
 
     /// When [`Client::wake`] is to be called.
-    #[must_use]
     pub fn wakes(&self) -> Duration {
         self.wakes
     }
 
     /// The release of the lease, if there is one.
-    #[must_use]
     pub fn release(&mut self) -> Option<Vec<u8>> {
         let (lease, _) = self.held.take()?;
         self.next_xid(0);
@@ -130,9 +118,6 @@ impl Client {
     }
 
     /// Acts when the time of [`Client::wakes`] has come. `random` is new for each call.
-    ///
-    /// # Errors
-    /// A message that cannot be written.
     pub fn wake(&mut self, now: Duration, random: u32) -> Result<Actions, String> {
         let (rebinds, ends) = match &self.held {
             Some((lease, since)) => (*since + seconds(lease.rebind_seconds), *since + seconds(lease.seconds)),
@@ -158,9 +143,6 @@ impl Client {
     }
 
     /// A server's message has come.
-    ///
-    /// # Errors
-    /// As [`Client::wake`].
     pub fn receive(&mut self, message: Incoming, now: Duration, random: u32) -> Result<Actions, String> {
         let awaits_offers = matches!(self.state, State::Soliciting { .. });
         if message.xid != self.xid & 0x00ff_ffff

@@ -36,7 +36,6 @@ mod status {
 /// A message to the servers of a link.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'a> {
-    /// The kind of message.
     pub kind: MessageType,
     /// The number of the exchange; the lower 24 bits count.
     pub xid: u32,
@@ -52,9 +51,6 @@ pub struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     /// The message's bytes.
-    ///
-    /// # Errors
-    /// What no message can hold; none of these fields does.
     pub fn encode(&self) -> Result<Vec<u8>, String> {
         let [_, xid @ ..] = self.xid.to_be_bytes();
         let mut message = Message::new_with_id(self.kind, xid);
@@ -104,7 +100,6 @@ pub enum Refusal {
 
 impl Refusal {
     /// The sentence in it.
-    #[must_use]
     pub fn why(self) -> String {
         match self {
             Self::Ended(why) | Self::Trouble(why) | Self::Unusable(why) => why,
@@ -114,7 +109,6 @@ impl Refusal {
 
 impl Incoming {
     /// Decodes an answer to a client; `None` if it is none.
-    #[must_use]
     pub fn decode(bytes: &[u8], identity: &Identity) -> Option<Self> {
         let (&[kind, a, b, c], options) = bytes.split_first_chunk::<4>()?;
         let is_advertisement = match MessageType::from(kind) {
@@ -134,9 +128,6 @@ impl Incoming {
     }
 
     /// The lease that it gives, or offers.
-    ///
-    /// # Errors
-    /// The reason why the server gives no address.
     pub fn lease(self) -> Result<Lease, Refusal> {
         self.lease
     }

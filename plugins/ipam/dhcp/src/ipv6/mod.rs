@@ -23,11 +23,9 @@ const SECONDS_MIN: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
-    /// The address.
     pub address: Ipv6Addr,
     /// The server's identifier (DUID).
     pub server: Vec<u8>,
-    /// Name servers.
     pub name_servers: Vec<Ipv6Addr>,
     /// Domains to search.
     pub search: Vec<String>,
@@ -69,7 +67,6 @@ impl Given {
 
 impl Lease {
     /// The address as that of a link. DHCPv6 gives no prefix: routers advertise those that are on the link (RFC 5942).
-    #[must_use]
     pub fn network(&self) -> IpNetwork {
         Ipv6Network::from(self.address).into()
     }
@@ -87,7 +84,6 @@ pub struct Identity {
 impl Identity {
     /// The identity of an attachment: the same at each ADD, and no other attachment's. A container has many links, and
     /// each is a client, as for IPv4; so the three names make the DUID. The interface's makes the IAID.
-    #[must_use]
     pub fn of(names: &Names) -> Self {
         let Names { network, container_id, ifname } = names;
         let hash = Sha256::digest(format!("{container_id}/{network}/{ifname}"));

@@ -96,7 +96,6 @@ impl Lan {
         texts.map(|text| serde_json::from_slice(&text).unwrap()).collect()
     }
 
-    /// The file of a container's lease.
     pub(crate) fn lease_file(&self, container: &str) -> PathBuf {
         let entries = std::fs::read_dir("/run/cni/dhcp.sock.leases").unwrap();
         let mut paths = entries.map(|entry| entry.unwrap().path());

@@ -12,7 +12,6 @@ mod exchange;
 mod hostile;
 mod ipv6;
 mod keys_beyond_reference;
-mod lease_end;
 mod other_servers;
 mod reference;
 mod renew;

@@ -1,9 +1,9 @@
 //! Renewal, rebinding, and a server that gives another address.
 
+use crate::lan::{Lan, SERVER, bridge, has};
+use nix::sys::signal::Signal;
 use serde_json::json;
-use testns::Verb;
-
-use crate::lan::{Lan, bridge, has};
+use testns::{Remains, Verb};
 
 /// T1 after two seconds, T2 after four.
 const SOON: [&str; 2] = ["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"];
@@ -49,4 +49,50 @@ fn address_that_a_server_refuses_is_replaced_by_the_one_it_gives() {
     });
     pod.namespace().ping(std::net::Ipv4Addr::new(10, 8, 0, 1));
     assert_eq!(lan.leases().len(), 1);
+}
+
+#[test]
+fn link_goes_down_at_the_end_of_the_lease_and_comes_up_when_a_server_answers() {
+    testns::needs!(has("busybox"));
+    let lan = Lan::new();
+    let mut server = lan.udhcpd(6);
+    let mut daemon = lan.daemon(&[]);
+    let pod = lan.node.container();
+    let mut config = bridge(json!({}));
+    config["isDefaultGateway"] = json!(false);
+    let result = lan.node.call(Verb::Add, &config, &pod).ok();
+    let routes = pod.namespace().routes();
+    server.end(Signal::SIGKILL);
+    let line = daemon.wait_for("no server renewed the lease until its end");
+    assert!(line.contains(pod.id()), "{line}");
+    pod.namespace().wait_for("the link to be down", |namespace| !namespace.link("eth0").up);
+    assert!(pod.namespace().global_addresses("eth0").is_empty());
+    assert!(lan.status().contains("lost"));
+
+    let _server = lan.udhcpd(60);
+    daemon.wait_for("the link gets the address of the new lease");
+    // Logged before it is done; the link is also up for each try.
+    let has_all = |namespace: &testns::Namespace| {
+        namespace.global_addresses("eth0").len() == 1 && namespace.routes().len() >= routes.len()
+    };
+    pod.namespace().wait_for("address and routes", has_all);
+    assert_eq!(json!(pod.namespace().global_addresses("eth0")[0]), result["ips"][0]["address"]);
+    let v4 = |routes: &[testns::Route]| routes.iter().filter(|route| format!("{route:?}").contains(SERVER)).count();
+    assert_eq!(v4(&pod.namespace().routes()), v4(&routes));
+    pod.namespace().ping(SERVER.parse::<std::net::Ipv4Addr>().unwrap());
+}
+
+#[test]
+fn lease_of_a_container_that_is_gone_is_given_up() {
+    testns::needs!(has("dnsmasq"));
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
+    let mut daemon = lan.daemon(&[]);
+    let pod = lan.node.container();
+    lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
+    server.wait_for("DHCPACK");
+    let attachment = pod.leave(Remains::Gone);
+    daemon.wait_for("the link is gone, and its lease is given back");
+    lan.node.call(Verb::Del, bridge(json!({})), attachment).ok();
+    assert!(lan.leases().is_empty());
 }

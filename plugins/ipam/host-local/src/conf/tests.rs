@@ -163,6 +163,7 @@ fn bad_bounds() {
             r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.255"}"#,
             r#"{"subnet":"10.0.0.0/24","rangeEnd":"x"}"#,
             r#"{"subnet":"10.0.0.0/24","gateway":"10.0.0.01"}"#,
+            r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.255","rangeEnd":"10.0.0.255"}"#,
             r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.0","rangeEnd":"10.0.0.255","gateway":"fd00::1"}"#,
         ],
         &expect![[r#"
@@ -180,8 +181,10 @@ fn bad_bounds() {
             It is key ipam.rangeStart.
             7: cannot use network config: key ipam.rangeEnd = "x": "x" is no IP address (invalid IP address syntax)
             7: cannot use network config: key ipam.gateway = "10.0.0.01": "10.0.0.01" is no IP address (invalid IP address syntax)
+            7: invalid range set 0: RangeStart 10.0.0.255 is the network's own or its broadcast address, and the range has no other
+            It is key ipam.rangeStart.
             /var/lib/cni/networks/n
-            10.0.0.0-10.0.0.255 of 10.0.0.0/24 gateway fd00::1"#]],
+            10.0.0.1-10.0.0.254 of 10.0.0.0/24 gateway fd00::1"#]],
     );
 }
 

@@ -54,9 +54,6 @@ pub(crate) enum Seal {
 }
 
 /// Seals the folder; `None` where the file system does not keep the mtime it is given.
-///
-/// # Errors
-/// `EROFS`, `EPERM`: the folder belongs to another user.
 pub(crate) fn seal(dir: &File, what: Seal) -> io::Result<Option<Stamp>> {
     const STRETCH_S: u64 = 1 << 16;
     let stretch = match what {

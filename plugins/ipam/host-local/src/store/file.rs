@@ -76,9 +76,6 @@ pub(crate) fn read(path: &Path) -> Option<Content> {
 }
 
 /// As [`read`], for a caller that shows what it cannot read.
-///
-/// # Errors
-/// `EACCES`: only its owner may read it; or the entry is a symbolic link.
 pub(crate) fn try_read(path: &Path) -> io::Result<Option<Content>> {
     let read = |file: File| {
         let mut bytes = Vec::new();
@@ -102,9 +99,6 @@ pub(crate) fn try_read(path: &Path) -> io::Result<Option<Content>> {
 /// The content is written to a file without a name, which then gets the address as its name: `link` fails if the name
 /// is taken, and a name that appears has its content. Nothing is flushed to the disk: a reservation guards a running
 /// container, and a power loss ends both; a half-written file is recognised as debris.
-///
-/// # Errors
-/// `EEXIST`: the name is taken.
 pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()> {
     let path = folder.join(name);
     match unnamed(folder)? {

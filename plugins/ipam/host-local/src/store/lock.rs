@@ -16,9 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Takes the lock `path`, on a thread of its own if it is held. If the caller goes away meanwhile, the thread drops the
 /// lock.
-///
-/// # Errors
-/// The lock file cannot be made; the deadline passed, with the holder of the lock.
 pub(super) async fn take(path: &Path, deadline: Duration) -> Result<Lock, OpError> {
     match Lock::try_take(path, BITS) {
         Ok(Some(lock)) => Ok(lock),

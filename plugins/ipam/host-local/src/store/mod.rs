@@ -89,9 +89,6 @@ pub(crate) trait Reservations {
     fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError>;
 
     /// Deletes the reservations of earlier boots except those of `keep`, once a boot. Returns how many.
-    ///
-    /// # Errors
-    /// The folder cannot be read, or a reservation not be deleted.
     fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError>;
 
     /// The folder, for messages.
@@ -104,9 +101,6 @@ fn open(folder: &Path) -> io::Result<File> {
 
 impl Store {
     /// Locks the folder, making it if it is missing.
-    ///
-    /// # Errors
-    /// The folder or its lock cannot be made; the lock was held past the deadline.
     pub(crate) async fn create(place: &StoreLocation) -> Result<Self, OpError> {
         let mkdir = |error: io::Error| OpError::io("create", format!("store {}", place.folder.display()), &error);
         match open(&place.folder) {
@@ -298,9 +292,6 @@ impl Store {
     }
 
     /// Deletes what `owner` holds, all sets at once, in either form. Returns the addresses.
-    ///
-    /// # Errors
-    /// The first error, after all others were deleted.
     pub(crate) fn release_all(&mut self, owner: &Attachment) -> Result<Vec<Address>, OpError> {
         let full = content_of(owner);
         let held = self.holding(&full)?;

@@ -35,17 +35,11 @@ impl PrivateFiles {
     }
 
     /// Opens the file `name` for reading.
-    ///
-    /// # Errors
-    /// `ENOENT`: there is none. Other errors: it is no file, or other users can write the folder.
     pub(crate) fn read(&self, name: &str) -> io::Result<File> {
         self.open(name, OFlag::O_RDONLY)
     }
 
     /// Opens the file `name` for reading and writing, making it and the folder if they are missing.
-    ///
-    /// # Errors
-    /// The note is no file, other users can write the folder, or the note cannot be created.
     pub(crate) fn write(&self, name: &str) -> io::Result<File> {
         if self.opened.get().is_none() {
             // All users can read `/run/cni`, as other programs keep sockets there.

@@ -12,9 +12,6 @@ use super::last_reserved;
 
 /// Checks that an ADD could write a reservation and the address last reserved for each of `sets` sets, and make folder and lock
 /// where they are missing.
-///
-/// # Errors
-/// `EROFS`, `EACCES`: nothing can be written there; `ENOTDIR`: a file is in the folder's place; `ENOSPC`: there is no room for as many files.
 pub(crate) fn require(folder: &Path, sets: usize) -> Result<(), OpError> {
     // `symlink_metadata`: a dangling link exists, and makes ADD fail.
     let there = folder.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()).unwrap_or(Path::new("."));

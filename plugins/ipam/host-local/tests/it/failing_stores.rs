@@ -16,29 +16,6 @@ fn mount_tmpfs(at: &Path, options: &str) {
 const KEYS: &str = r#""ranges":[[{"subnet":"10.0.0.0/29"}],[{"subnet":"fd00::/64"}]]"#;
 
 #[test]
-fn a_full_disk() {
-    let node = Node::new();
-    let data = node.work_dir().join("data");
-    mount_tmpfs(&data, "size=64k");
-    let net = Net::new(&data, KEYS);
-    net.call(&OURS, "ADD", "a", "").unwrap();
-    fs::write(data.join("ballast"), vec![0; 1 << 20]).unwrap_err();
-    let before = net.reservations();
-    let error = net.call(&OURS, "ADD", "b", "").unwrap_err();
-    assert_eq!(error, "failed to allocate for range 0: cannot create reservation 10.0.0.3: no space left on device");
-    assert_eq!(net.reservations(), before);
-    let status = Net { more: r#","cni.dev/x":0"#.to_owned(), ..Net::new(&data, KEYS) };
-    let error = status.call(&OURS, "STATUS", "", "").unwrap_err();
-    assert_eq!(error, format!("cannot write store {}: no space left on device", net.folder().display()));
-    net.call(&OURS, "CHECK", "a", "").unwrap();
-    net.call(&OURS, "DEL", "a", "").unwrap();
-    assert!(net.reservations().is_empty());
-    fs::remove_file(data.join("ballast")).unwrap();
-    net.call(&OURS, "ADD", "b", "").unwrap();
-    status.call(&OURS, "STATUS", "", "").unwrap();
-}
-
-#[test]
 fn a_store_that_is_read_only() {
     let node = Node::new();
     let data = node.work_dir().join("data");

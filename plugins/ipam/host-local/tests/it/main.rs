@@ -4,8 +4,6 @@
 
 mod call;
 
-mod cost;
-mod crash;
 mod failing_stores;
 mod parallel_calls;
 mod reference;

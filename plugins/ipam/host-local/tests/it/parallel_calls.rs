@@ -4,22 +4,6 @@ use std::collections::HashSet;
 
 use crate::call::{Net, OURS, answer, reference_or_skip};
 
-#[test]
-fn parallel_adds_get_distinct_addresses() {
-    let data = tempfile::tempdir().unwrap();
-    let net = Net::new(data.path(), r#""ranges":[[{"subnet":"10.0.0.0/16"}],[{"subnet":"fd00::/64"}]]"#);
-    let children: Vec<_> = (0..256).map(|number| net.start(&OURS, "ADD", &format!("c{number}"), "")).collect();
-    let addresses: Vec<String> = children.into_iter().flat_map(|child| answer(child).unwrap()).collect();
-    assert_eq!(addresses.len(), 512);
-    assert_eq!(addresses.iter().collect::<HashSet<_>>().len(), 512);
-    let children: Vec<_> = (0..256).map(|number| net.start(&OURS, "DEL", &format!("c{number}"), "")).collect();
-    for child in children {
-        answer(child).unwrap();
-    }
-    assert!(net.reservations().is_empty());
-    assert_eq!(net.others(), ["last_reserved_ip.0", "last_reserved_ip.1", "lock"]);
-}
-
 /// In a range with just enough room, every call gets an address, from either implementation.
 #[test]
 fn parallel_adds_of_both_plugins_fill_the_range() {

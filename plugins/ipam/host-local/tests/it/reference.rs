@@ -22,7 +22,7 @@ const SHAPES: [&str; 5] = [
     r#""subnet":"10.0.0.0/28""#,
     r#""ranges":[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.2","rangeEnd":"10.0.0.5","gateway":"10.0.0.4"},{"subnet":"10.1.0.0/29"}]]"#,
     r#""ranges":[[{"subnet":"10.0.0.0/28"}],[{"subnet":"fd00::/124"},{"subnet":"fd01::/125","gateway":"fd01::5"}]]"#,
-    r#""subnet":"10.5.0.0/24","rangeStart":"10.5.0.0","rangeEnd":"10.5.0.9","ranges":[[{"subnet":"fd00::/64"}]]"#,
+    r#""subnet":"10.5.0.0/24","rangeStart":"10.5.0.1","rangeEnd":"10.5.0.9","ranges":[[{"subnet":"fd00::/64"}]]"#,
     r#""ranges":[[{"subnet":"10.0.0.0/28"}],[{"subnet":"fd00::/126"}]]"#, // the second is used up first
 ];
 
