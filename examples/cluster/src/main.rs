@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let called = std::env::args().next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned();
     match name.as_str() {
-        "cluster" => cluster::main(),
+        "cluster" => cluster::main(std::env::args()).into(),
         _ if is_plugin_call() => cni_plugins::main(std::env::args()).into(),
         _ => match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
             Ok(()) => ExitCode::SUCCESS,

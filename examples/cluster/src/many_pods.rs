@@ -43,16 +43,16 @@ pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
     let longest = adds.iter().map(|adds| adds.longest).max().unwrap_or_default();
     let repeated: usize = adds.iter().map(|adds| adds.repeated).sum();
     let shown = nodes[0].run(|thread| thread.operate("show", &["--json"]))?;
-    let writes = serde_json::from_str::<serde_json::Value>(&shown)?["writes"].as_u64().context("show has no writes")?;
+    let runs = serde_json::from_str::<serde_json::Value>(&shown)?["runs"].as_u64().context("show has no runs")?;
     writeln!(
         out,
-        "ADD    {count} pods on {} nodes, {count} addresses, none twice: {:.1} s, {writes} writes; the longest ADD {} ms, {repeated} repeated",
+        "ADD    {count} pods on {} nodes, {count} addresses, none twice: {:.1} s, {runs} runs; the longest ADD {} ms, {repeated} repeated",
         crowd.nodes,
         took.as_secs_f64(),
         longest.as_millis()
     )?;
     ensure!(longest < Duration::from_secs(3) || !crowd.is_leader_killed, "an ADD took {longest:?}");
-    ensure!(writes <= 100.max(count as u64 / 10), "{writes} writes");
+    ensure!(runs <= 100.max(count as u64 / 10), "{runs} runs");
     let known_to_runtimes: BTreeMap<_, _> = given.iter().cloned().collect();
     let begin = Instant::now();
     let known = given.clone();

@@ -88,7 +88,7 @@ fn without_store(out: &mut impl Write, node: &NodeHandle, shared: &mut SwitchAnd
 
 /// A node is lost: its addresses stay its own until the operator says that it is off.
 fn forget(out: &mut impl Write, nodes: &[NodeHandle]) -> Result<()> {
-    let said = nodes[0].run(|thread| thread.operate("forget", &["node3", "--fenced"]))?;
+    let said = nodes[0].run(|thread| thread.operate("forget", &["node3", "--fenced", "--force"]))?;
     let address = nodes[1].run(|thread| thread.add())?;
     writeln!(out, "A lost node, when the operator says so: {}; node2 gets {address}.", said.trim_end())?;
     Ok(())

@@ -68,9 +68,12 @@ impl SwitchAndStore {
             self.switch.host().set_master(&node.name, "lan");
             host.add_address("eth0", &format!("10.200.1.{}/16", number + 1));
         }
+        if let Store::Folder(_) = &self.store {
+            nodes.first().map(|node| node.run(|thread| thread.operate("init", &[]))).transpose()?;
+        }
         if let Store::Etcd(etcd) = &self.store {
             self.wait()?;
-            etcd.enable_auth(&["/cni/lan"]);
+            etcd.enable_auth(&["--prefix", "/cni/lan/"]);
         }
         Ok(nodes)
     }
@@ -78,7 +81,11 @@ impl SwitchAndStore {
     /// Waits until etcd has a leader.
     pub(crate) fn wait(&self) -> Result<()> {
         if let Store::Etcd(etcd) = &self.store {
-            ensure!(etcd.is_ready("/cni/lan"), "etcd has no leader; its logs were in {}", self.folder.path().display());
+            ensure!(
+                etcd.is_ready("/cni/lan/"),
+                "etcd has no leader; its logs were in {}",
+                self.folder.path().display()
+            );
         }
         Ok(())
     }

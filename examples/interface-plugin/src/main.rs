@@ -44,7 +44,7 @@ impl InterfacePlugin for Pair {
         gateways.dedup();
         let routes = ips.iter().map(|ip| Route::new(IpNetwork::from(ip.address.ip()), None, None)).collect();
         plan.push(Compared::Veth(Veth { mtu_bytes: conf::mtu(keys.mtu), ..Veth::default() }));
-        plan.push(Uncompared::RefuseAdvertisements);
+        plan.push_refuse_advertisements();
         plan.push(Compared::Addresses(Side::Host, gateways));
         plan.push(Compared::Up(Side::Host));
         plan.push(Compared::Routes(Side::Host, routes));

@@ -1,6 +1,5 @@
 //! The output of the quick start.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 use std::process::Command;

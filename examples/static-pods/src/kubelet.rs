@@ -6,12 +6,13 @@ use crate::network::{Network, Sandbox};
 use crate::pod_worker::{Node, Want, Worker};
 use crate::ports::Ports;
 use crate::{Options, say};
-use anyhow::{Context, Result};
+use anyhow::Result;
+use nix::libc::{SIGINT, SIGTERM};
+use skel::interrupt::Signals;
 use std::collections::BTreeMap;
 use std::mem;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_local};
 
@@ -28,8 +29,7 @@ struct Kubelet {
 
 /// Runs pods until a signal ends it.
 pub(crate) async fn run(options: Options) -> Result<ExitCode> {
-    let listen = |kind| signal(kind).context("cannot listen for signals");
-    let mut signals = [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?];
+    let mut signals = Signals::hear([SIGINT, SIGTERM]);
     let network = Network::open(&options)?;
     let folder = Folder::open(options.manifests, options.read_again)?;
     let adopted = network.recover().await?;
@@ -40,7 +40,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
     loop {
         kubelet.apply(folder.read());
         tokio::select! {
-            () = stop(&mut signals) => return kubelet.leave(signals).await,
+            _ = signals.next() => return kubelet.leave(signals).await,
             changed = folder.changed() => changed?,
             // A pod that went may be wanted again.
             Some(ended) = kubelet.tasks.join_next() => drop(kubelet.workers.remove(&ended?.0)),
@@ -77,13 +77,13 @@ impl Kubelet {
     }
 
     /// Takes all pods down. A second signal leaves the rest to the next start.
-    async fn leave(mut self, mut signals: [Signal; 2]) -> Result<ExitCode> {
+    async fn leave(mut self, mut signals: Signals) -> Result<ExitCode> {
         let all: Vec<Key> = self.workers.keys().chain(self.adopted.keys()).cloned().collect();
         all.into_iter().for_each(|key| self.want(key, Want::Leave));
         let mut outcome = ExitCode::SUCCESS;
         loop {
             tokio::select! {
-                () = stop(&mut signals) => return Ok(ExitCode::FAILURE),
+                _ = signals.next() => return Ok(ExitCode::FAILURE),
                 ended = self.tasks.join_next() => match ended.transpose()? {
                     None => return Ok(outcome),
                     Some((_, true)) => {}
@@ -108,13 +108,5 @@ async fn watch_network(node: Arc<Node>, readiness: watch::Sender<Option<Result<S
             Err(reason) => say(&format!("network not ready: {reason}")),
         }
         node.network.changed().await;
-    }
-}
-
-/// Waits for SIGINT or SIGTERM.
-async fn stop([interrupt, terminate]: &mut [Signal; 2]) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A node claims runs of addresses in a store that all nodes share; inside its runs everything is host-local's own code and
 //! files. Reading order: PROTOCOL.md and [`protocol`], the records and every change of them; [`node_view`], what the node keeps of
-//! them, and [`view_age`], for how long; [`transaction`], which changes the records in the [`store`]; then the verbs.
+//! them, and [`view_age`], for how long; [`transaction`], which changes the records in the [`store`]; then the verbs, and `upkeep`, what follows them.
 
 pub mod commands;
 pub mod node_view;
@@ -14,10 +14,8 @@ pub mod view_age;
 
 mod add;
 mod reservations;
-mod return_unused_runs;
 mod status;
-
-use std::process::ExitCode;
+mod upkeep;
 
 use cni_spec::{AddResult, CniError, Code};
 use host_local::address::Address;
@@ -26,13 +24,18 @@ use skel::{AddRequest, CheckRequest, DelRequest, Entry, EventLoop, GcRequest, Pl
 use cluster_keys::{Conf, Removal};
 use node_view::View;
 
-/// The executable: an operator's command, or a call of the plugin.
-#[must_use]
-pub fn main() -> ExitCode {
-    match commands::run_if_asked(std::env::args().skip(1)) {
-        Some(exit) => exit.into(),
-        None => skel::main(const { &Entry::of::<Cluster>() }, env!("CARGO_PKG_VERSION")),
+const ENTRIES: &[Entry] = &[Entry::of::<Cluster>()];
+
+/// The whole process, up to its exit status: an operator's command, or a call of the plugin. `words` are its arguments, its own name first.
+pub fn main(words: impl Iterator<Item = String>) -> u8 {
+    if let Err(error) = skel::start() {
+        return skel::refuse(&error);
     }
+    commands::run_if_asked(words.skip(1)).unwrap_or_else(|| {
+        let exit = skel::run([Cluster::NAME.to_owned()].into_iter(), ENTRIES, env!("CARGO_PKG_VERSION"));
+        upkeep::start();
+        exit
+    })
 }
 
 /// The plugin.
@@ -49,12 +52,14 @@ impl Plugin for Cluster {
 
     async fn add(request: &AddRequest, conf: &Conf) -> Result<AddResult, CniError> {
         let conf = conf.clone().asking(&request.raw.parse_args()?)?;
-        add::add(&conf, &request.attachment).await
+        let (result, view) = add::add(&conf, &request.attachment).await?;
+        upkeep::note(Some(&conf), request.conf.object(), Some(&view));
+        Ok(result)
     }
 
     async fn del(request: &DelRequest, conf: &Removal) -> Result<(), CniError> {
         host_local::del(&conf.local, &request.attachment).await?;
-        return_unused_runs::return_unused_runs(conf.whole.as_deref()).await;
+        upkeep::note(conf.whole.as_deref(), request.conf.object(), None);
         Ok(())
     }
 
@@ -65,18 +70,23 @@ impl Plugin for Cluster {
         let mut addresses = given.iter().map(|ip| ip.address.ip());
         match addresses.find(|ip| conf.is_in_a_set(Address::from(*ip)) && !view.holds(Address::from(*ip))) {
             Some(lost) => Err(moved(conf, &lost.to_string())),
-            None => Ok(()),
+            None => {
+                upkeep::note(Some(conf), request.conf.object(), Some(&view));
+                Ok(())
+            }
         }
     }
 
     async fn gc(request: &GcRequest, conf: &Removal) -> Result<(), CniError> {
         host_local::gc(&conf.local, &request.sweep()).await?;
-        return_unused_runs::return_unused_runs(conf.whole.as_deref()).await;
+        upkeep::note(conf.whole.as_deref(), request.conf.object(), None);
         Ok(())
     }
 
-    async fn status(_: &StatusRequest, conf: &Conf) -> Result<(), CniError> {
-        status::status(conf).await
+    async fn status(request: &StatusRequest, conf: &Conf) -> Result<(), CniError> {
+        let status = status::status(conf).await;
+        upkeep::note(Some(conf), request.conf.object(), None);
+        status
     }
 }
 

@@ -1,5 +1,8 @@
 //! See the library.
 
-fn main() -> std::process::ExitCode {
-    cluster::main()
-}
+#![no_main]
+
+#[path = "../../../cni-plugins/src/c_main.rs"]
+mod c_main;
+
+use cluster::main as run;

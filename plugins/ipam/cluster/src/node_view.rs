@@ -2,13 +2,11 @@
 //!
 //! The file is in a folder of its own, so that its replacement does not break the seal of host-local's index.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use cluster_keys::Conf;
 use cni_spec::{CniError, Code};
@@ -16,9 +14,11 @@ use host_local::address::Address;
 use host_local::range::{Range, RangeSet, Span};
 use interface::error::{On, failed_on};
 use netops::OpError;
+use nix::fcntl::OFlag;
+use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp, makedev, statx};
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::Memory;
+use crate::protocol::{Memory, Network, WHOLE, size};
 
 /// A node's folder for the plugin's own files, in the network's data folder.
 const FOLDER: &str = "cluster";
@@ -30,6 +30,8 @@ const BYTES_MAX: u64 = 16 << 20;
 pub struct View {
     /// The number of the file itself: a copy of the file has another one.
     pub inode: u64,
+    /// The number of the file system's device, in this boot.
+    pub device: u64,
     /// When the file was made, in nanoseconds since 1970; `None`: the file system does not say. A file system may give the number of
     /// a file that is gone to a copy of it.
     pub made_at_ns: Option<u64>,
@@ -42,36 +44,66 @@ pub struct View {
     pub store_id: String,
     /// Whether the store has ever recorded the number.
     pub is_recorded: bool,
-    /// The boot in which the store was read last.
+    /// The number of the store's history, and how many nodes had been forgotten in it.
+    pub network: Network,
+    /// The boot in which the node has written to the store last.
     pub boot: String,
-    /// When that reading began, in milliseconds since the machine's start; `None`: it confirmed nothing.
+    /// When that write began, in milliseconds since the machine's start; `None`: it confirmed nothing.
     pub read_at_ms: Option<u64>,
+    /// The same moment by the time of day, in seconds since 1970.
+    pub read_at_s: u64,
     /// How long that is trusted.
     pub trust_seconds: u32,
-    /// The number of writes that the store had then.
-    pub writes: u64,
-    /// The number of nodes that the store had then.
-    pub nodes: usize,
-    /// The number of nodes that were silent for longer than a node with any ADD is.
-    pub silent: usize,
-    /// Whether the outcome of a write is unknown.
-    pub pending: bool,
-    /// The node's runs: first and last address.
-    pub runs: Vec<(IpAddr, IpAddr)>,
-    /// The claims that the node holds, and their addresses.
-    pub claims: BTreeMap<String, BTreeSet<IpAddr>>,
-    /// The first addresses of runs that were seen without a reservation.
-    pub empty: Vec<IpAddr>,
-    /// Until when no run is claimed ahead, as none was left; in milliseconds since the machine's start.
-    pub quiet_until_ms: u64,
-    /// Until when the store is not asked for what can wait, as it was away; in milliseconds since the machine's start.
+    /// The node's own records.
+    #[serde(flatten)]
+    pub memory: Memory,
+    /// What the store had left when the node last looked for room, and for how many nodes.
+    pub left: u128,
+    /// See `left`.
+    pub sharers: usize,
+    /// The shard in which the node has found room last.
+    pub cursor: Option<IpAddr>,
+    /// When the node has last looked into the store, in milliseconds since the machine's start.
+    pub checked_at_ms: u64,
+    /// When the node's records were changed last, likewise.
+    pub changed_at_ms: u64,
+    /// Until when the store is known to be away, likewise.
     pub away_until_ms: u64,
+    /// Why.
+    pub away_why: String,
+    /// The details of that.
+    pub away_details: String,
 }
 
-/// When a file was made, which no copy can take over.
-fn made_at_ns(about: &fs::Metadata) -> Option<u64> {
-    let made = about.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    u64::try_from(made.as_nanos()).ok()
+/// A view whose file is still open.
+#[derive(Debug)]
+pub struct OpenView {
+    /// The view.
+    pub view: View,
+    file: File,
+}
+
+impl OpenView {
+    /// Whether the file is still the node's view: the file of a view that was replaced has no name any more.
+    pub(crate) fn is_current(&self) -> Result<bool, CniError> {
+        let about = self.file.metadata();
+        let about = about.map_err(|error| fault(&OpError::io("look at", "the view", &error)))?;
+        Ok(about.nlink() > 0 && self.view.is_trusted_now()?)
+    }
+}
+
+/// A file's number, the one of its device, and when the file was made: no copy can take over all of them. The standard library does not know the
+/// time where it is built on musl, as releases are; kernels before 4.11 have no statx.
+fn origin(file: &File) -> std::io::Result<(u64, u64, Option<u64>)> {
+    let Ok(about) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME) else {
+        let about = file.metadata()?;
+        return Ok((about.ino(), about.dev(), None));
+    };
+    let made = Some(about.stx_btime).filter(|_| about.stx_mask & StatxFlags::BTIME.bits() != 0);
+    let made_at_ns = |made: StatxTimestamp| {
+        u64::try_from(made.tv_sec).ok()?.checked_mul(1_000_000_000)?.checked_add(made.tv_nsec.into())
+    };
+    Ok((about.stx_ino, makedev(about.stx_dev_major, about.stx_dev_minor), made.and_then(made_at_ns)))
 }
 
 impl View {
@@ -92,18 +124,34 @@ impl View {
     /// # Errors
     /// Code 106: it cannot be read, or is damaged.
     pub fn read(folder: &Path) -> Result<Option<Self>, CniError> {
+        Ok(Self::open(folder)?.map(|open| open.view))
+    }
+
+    /// Reads the file, and keeps it open.
+    ///
+    /// # Errors
+    /// As [`View::read`].
+    pub fn open(folder: &Path) -> Result<Option<OpenView>, CniError> {
         let path = Self::path(folder);
-        let (bytes, about) = match netops::file::read_plain_with(&path, BYTES_MAX) {
+        let read = || {
+            let mut file = netops::file::open(&path, OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
+            // Most views are read at once.
+            let (origin, mut bytes) = (origin(&file)?, Vec::with_capacity(4096));
+            file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes)?;
+            Ok::<_, std::io::Error>((bytes, origin, file))
+        };
+        let (bytes, (inode, device, made_at_ns), file) = match read() {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fault(&OpError::io("read", path.display().to_string(), &error))),
-            Ok(bytes) => bytes,
+            Ok(read) => read,
         };
         let view: Result<Self, _> = serde_json::from_slice(&bytes);
         let is_copy = |view: &Self| {
-            let other_time = view.made_at_ns.zip(made_at_ns(&about)).is_some_and(|(own, found)| own != found);
-            view.inode != about.ino() || other_time
+            let other_time = view.made_at_ns.zip(made_at_ns).is_some_and(|(own, found)| own != found);
+            (view.inode, view.device) != (inode, device) || other_time
         };
-        view.map(|view| Some(Self { is_copy: is_copy(&view), ..view })).map_err(|error| {
+        let opened = view.map(|view| Some(OpenView { view: Self { is_copy: is_copy(&view), ..view }, file }));
+        opened.map_err(|error| {
             let text = format!("cannot read {}: {error}", path.display());
             CniError::new(Code::STATE, text).detail(
                 "The file is damaged. End the node's containers of this network, remove the network's data folder, and \
@@ -118,11 +166,19 @@ impl View {
     /// Code 106: it cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), CniError> {
         let text = |file: &fs::File| {
-            let about = file.metadata()?;
-            let inode = if self.is_copy { 0 } else { about.ino() };
-            Ok(cni_spec::json::to_text(&Self { inode, made_at_ns: made_at_ns(&about), ..self.clone() }))
+            let (inode, device, made_at_ns) = origin(file)?;
+            let inode = if self.is_copy { 0 } else { inode };
+            Ok(cni_spec::json::to_text(&Self { inode, device, made_at_ns, ..self.clone() }))
         };
         netops::file::replace_with(&Self::path(folder), 0o600, text).map_err(|error| fault(&error))
+    }
+
+    /// Removes the file: the node has left.
+    ///
+    /// # Errors
+    /// Code 106: it cannot be removed.
+    pub(crate) fn remove(folder: &Path) -> Result<(), CniError> {
+        netops::file::remove(&Self::path(folder)).map_err(|error| fault(&error))
     }
 
     /// Makes the folder for the file and its lock.
@@ -135,29 +191,21 @@ impl View {
             .map_err(|error| fault(&OpError::io("create", path.display().to_string(), &error)))
     }
 
-    /// The runs.
-    pub fn spans(&self) -> impl Iterator<Item = Span> {
-        self.runs.iter().map(|(first, last)| Span { first: (*first).into(), last: (*last).into() })
+    /// How many addresses the node takes at once, and keeps without using them; 0: others need all.
+    pub(crate) fn keeps(&self, conf: &Conf) -> u128 {
+        size(self.left, self.sharers, conf.claim_size.min(WHOLE))
     }
 
     /// Whether a run has the address.
     #[must_use]
     pub fn owns(&self, address: Address) -> bool {
-        self.spans().any(|run| run.contains(address))
-    }
-
-    /// Whether the node may give the address: of its runs, or, to a container with a claim, of that claim.
-    pub(crate) fn may_give(&self, address: Address, claim: Option<&str>) -> bool {
-        match claim {
-            Some(claim) => self.claims.get(claim).is_some_and(|own| own.contains(&address.ip())),
-            None => self.owns(address),
-        }
+        self.memory.spans().any(|run| run.contains(address))
     }
 
     /// Whether a run or a claim of the node has the address.
     #[must_use]
     pub fn holds(&self, address: Address) -> bool {
-        self.owns(address) || self.claims.values().any(|own| own.contains(&address.ip()))
+        self.owns(address) || self.memory.claims.values().any(|own| own.contains(&address.ip()))
     }
 
     /// The part of a set that the node owns.
@@ -169,7 +217,7 @@ impl View {
                 (first.family == range.first.family && first <= last && run.first.family == first.family)
                     .then_some(Range { first, last, ..*range })
             };
-        let of_range = |range: &Range| self.spans().filter_map(|run| cut(range, run)).collect::<Vec<_>>();
+        let of_range = |range: &Range| self.memory.spans().filter_map(|run| cut(range, run)).collect::<Vec<_>>();
         set.ranges().iter().flat_map(of_range).collect()
     }
 
@@ -178,12 +226,6 @@ impl View {
     pub fn within(&self, conf: &Conf) -> Option<host_local::conf::Conf> {
         let sets = conf.local.sets.iter().map(|set| RangeSet::new(self.owned(set)).ok());
         Some(host_local::conf::Conf { sets: sets.collect::<Option<_>>()?, ..conf.local.clone() })
-    }
-
-    /// The runs and claims of this view, to compare with the store's records.
-    #[must_use]
-    pub fn memory(&self) -> Memory {
-        Memory { runs: self.runs.iter().copied().collect(), claims: self.claims.clone() }
     }
 }
 

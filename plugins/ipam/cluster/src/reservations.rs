@@ -32,7 +32,8 @@ pub(crate) fn exhausted(conf: &Conf, index: usize, view: &View) -> CniError {
     let Some(set) = conf.local.sets.get(index) else { return CniError::new(Code::NO_ADDRESS, "no such range set") };
     let (held, all) = room(conf, index, view);
     CniError::new(Code::NO_ADDRESS, format!("no IP addresses available in range set: {set}")).detail(format!(
-        "All are in runs of nodes; here {held} of {all} are reserved. Widen the range, run GC, or forget lost nodes: cnitool cluster show {}.",
+        "All are in runs of nodes; here {held} of {all} are reserved. Other nodes give back what they do not use at their next calls: try again. Else \
+         widen the range, run GC, or forget lost nodes: cnitool cluster show {}.",
         conf.network
     ))
 }

@@ -3,16 +3,15 @@
 use cni_spec::{CniError, Code};
 
 use crate::node_view::View;
-use crate::protocol;
 use crate::reservations::exhausted;
-use crate::store::{self, Store};
-use crate::this_node::identify;
-use crate::transaction::confirm;
+use crate::store;
+use crate::transaction::{Purpose, Work};
 use cluster_keys::Conf;
 
 /// Asks the store only where the node could not give an address without it.
 pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
-    if let Some(view) = View::read(conf.folder())?
+    let view = View::read(conf.folder())?;
+    if let Some(view) = &view
         && view.is_trusted_now()?
         && let Some(within) = view.within(conf)
         && host_local::find_full(&within)?.is_none()
@@ -20,24 +19,33 @@ pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
         return host_local::status(&within).await;
     }
     host_local::status(&conf.local).await?;
-    could_serve(conf).await
+    let unavailable = |error: CniError| CniError { code: Code::NOT_AVAILABLE, ..error };
+    view.unwrap_or_default().check_away().map_err(unavailable)?;
+    could_serve(conf).await.map_err(unavailable)
 }
 
-/// STATUS without room of the node's own: whether the store would serve it. Writes nothing.
+/// STATUS without room of the node's own: whether the store would serve it. Writes nothing to the store.
 ///
 /// # Errors
-/// Code 50 with the reason.
+/// The reason.
 async fn could_serve(conf: &Conf) -> Result<(), CniError> {
-    let unavailable = |error: CniError| CniError { code: Code::NOT_AVAILABLE, ..error };
-    let (me, view) = identify(conf).map_err(unavailable)?;
-    let (state, _) = store::open(conf).read().await.map_err(unavailable)?;
-    let mut next = confirm(conf, &state, &me, &view, view.pending).map_err(unavailable)?;
-    for (index, set) in conf.local.sets.iter().enumerate() {
-        match protocol::claim(&next, &me.name, &Conf::spans(set), conf.claim_size, &conf.local.barred) {
-            Some((claimed, _)) => next = claimed,
-            None if conf.local.report_exhausted => return Err(unavailable(exhausted(conf, index, &view))),
-            None => tracing::warn!(%set, "the next ADD may fail: all addresses of a range set are in runs"),
+    let store = store::open(conf);
+    let served = async {
+        let mut work = Work::begin(conf, &store).await?;
+        work.admit(Purpose::Plain).await?;
+        work.come_back().await?;
+        for (index, set) in conf.local.sets.iter().enumerate() {
+            match work.find_room(&Conf::spans(set), conf.claim_size).await? {
+                Some(_) => {}
+                None if conf.local.report_exhausted => return Err(exhausted(conf, index, &work.view)),
+                None => tracing::warn!(%set, "the next ADD may fail: all addresses of a range set are in runs"),
+            }
         }
+        Ok(())
+    };
+    let served = served.await;
+    if let (Err(error), true) = (&served, store.is_away()) {
+        View::note_away(conf.folder(), error)?;
     }
-    Ok(())
+    served
 }

@@ -4,6 +4,7 @@
 
 mod endpoint;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,14 +18,21 @@ pub use endpoint::Endpoint;
 
 /// The default length of a run.
 const CLAIM_SIZE: u32 = 32;
+/// A run is worked through address by address, within the time of an ADD.
+const CLAIM_SIZE_MAX: u32 = 1 << 16;
 /// The default time for which a node trusts what it has read: an hour.
 const TRUST_SECONDS: u32 = 3600;
 /// The shortest one: a call that takes longer than this is not expected to end well.
 const TRUST_SECONDS_MIN: u32 = 60;
 /// The default time to wait for the store.
 const TIMEOUT_SECONDS: u32 = 2;
-/// The key of `CNI_ARGS` that names a claim.
+/// The keys of `CNI_ARGS` that name a claim, and say that its container moves.
 const CLAIM: &str = "claim";
+const CLAIM_MOVES: &str = "claimMoves";
+/// The value of `ipam.claim` that makes the pod's name the claim's; the variables of Kubernetes' runtimes.
+const POD: &str = "pod";
+const POD_NAMESPACE: &str = "K8S_POD_NAMESPACE";
+const POD_NAME: &str = "K8S_POD_NAME";
 const CLAIM_BYTES_MAX: usize = 253;
 /// The default beginning of etcd's keys.
 const PREFIX: &str = "/cni/cluster";
@@ -48,6 +56,10 @@ pub struct Conf {
     pub trust_seconds: u32,
     /// The claim whose addresses the container gets.
     pub claim: Option<String>,
+    /// Whether the claim may be held by another node, too: its container moves here while both live.
+    pub claim_moves: bool,
+    /// Whether the claim is the pod's own name, of `CNI_ARGS`.
+    pub is_claim_of_pod: bool,
 }
 
 /// The store that a config names.
@@ -97,9 +109,10 @@ struct Args {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct CniKeys {
     claim: Option<String>,
+    claim_moves: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -109,6 +122,7 @@ struct Ipam {
     node: String,
     claim_size: Option<u32>,
     trust_seconds: Option<u32>,
+    claim: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -129,11 +143,11 @@ impl FromConf for Conf {
         let net: Net = object.decode_also()?;
         let keys = net.ipam.store.as_ref().ok_or_else(|| missing("ipam.store"))?;
         let store = store(keys)?;
-        let at_least = |key: &str, value: Option<u32>, default: u32, least: u32| match value.unwrap_or(default) {
-            small if small < least => {
-                Err(CniError::invalid_key(key, small, &format!("expected {least} to {}", u32::MAX)))
-            }
-            value => Ok(value),
+        let within = |key: &str, value: Option<u32>, default: u32, range: RangeInclusive<u32>| {
+            let value = value.unwrap_or(default);
+            let refused =
+                || CniError::invalid_key(key, value, &format!("expected {} to {}", range.start(), range.end()));
+            range.contains(&value).then_some(value).ok_or_else(refused)
         };
         let node = Some(net.ipam.node.clone()).filter(|node| !node.is_empty());
         if let Some(node) = &node {
@@ -141,16 +155,27 @@ impl FromConf for Conf {
                 CniError::invalid_key("ipam.node", quoted(node), "a node's name has letters, digits, '_', '.' and '-'")
             })?;
         }
-        let timeout = at_least("ipam.store.timeoutSeconds", keys.timeout_seconds, TIMEOUT_SECONDS, 1)?;
+        if !["", POD].contains(&net.ipam.claim.as_str()) {
+            let why = "expected \"pod\"; one container's claim is named by args.cni.claim, or claim in CNI_ARGS";
+            return Err(CniError::invalid_key("ipam.claim", quoted(&net.ipam.claim), why));
+        }
+        let timeout = within("ipam.store.timeoutSeconds", keys.timeout_seconds, TIMEOUT_SECONDS, 1..=u32::MAX)?;
         Ok(Self {
             local,
             network: object.name().to_string(),
             node,
             store,
             timeout: Duration::from_secs(timeout.into()),
-            claim_size: at_least("ipam.claimSize", net.ipam.claim_size, CLAIM_SIZE, 1)?,
-            trust_seconds: at_least("ipam.trustSeconds", net.ipam.trust_seconds, TRUST_SECONDS, TRUST_SECONDS_MIN)?,
+            claim_size: within("ipam.claimSize", net.ipam.claim_size, CLAIM_SIZE, 1..=CLAIM_SIZE_MAX)?,
+            trust_seconds: within(
+                "ipam.trustSeconds",
+                net.ipam.trust_seconds,
+                TRUST_SECONDS,
+                TRUST_SECONDS_MIN..=u32::MAX,
+            )?,
             claim: claim("args.cni.claim", net.args.cni.claim.as_deref().unwrap_or_default())?,
+            claim_moves: net.args.cni.claim_moves,
+            is_claim_of_pod: net.ipam.claim == POD,
         })
     }
 }
@@ -231,10 +256,24 @@ impl Conf {
     /// The keys, with what `CNI_ARGS` asks for: an address, and a claim where `args.cni` has none.
     ///
     /// # Errors
-    /// Code 4 and 7: an unknown key without `IgnoreUnknown`, a malformed address or claim.
+    /// Code 4 and 7: an unknown key without `IgnoreUnknown`, a malformed address or claim; no pod's name where it is the claim's.
     pub fn asking(self, args: &CniArgs) -> Result<Self, CniError> {
         let of_args = claim("claim in CNI_ARGS", args.find(CLAIM).unwrap_or_default())?;
-        Ok(Self { local: self.local.asking(args, &[CLAIM])?, claim: self.claim.or(of_args), ..self })
+        let claim_moves =
+            self.claim_moves || args.find(CLAIM_MOVES).is_some_and(|value| ["1", "true"].contains(&value));
+        let claim = match (self.claim.or(of_args), args.find(POD_NAMESPACE), args.find(POD_NAME)) {
+            (None, Some(namespace), Some(name)) if self.is_claim_of_pod => {
+                claim("K8S_POD_NAMESPACE and K8S_POD_NAME in CNI_ARGS", &format!("{namespace}/{name}"))?
+            }
+            (None, ..) if self.is_claim_of_pod => {
+                let text =
+                    "the claim is the pod's name (ipam.claim), and CNI_ARGS has no K8S_POD_NAMESPACE and K8S_POD_NAME";
+                return Err(CniError::new(Code::INVALID_ENVIRONMENT, text));
+            }
+            (claim, ..) => claim,
+        };
+        let local = self.local.asking(args, &[CLAIM, CLAIM_MOVES, POD_NAMESPACE, POD_NAME])?;
+        Ok(Self { local, claim, claim_moves, ..self })
     }
 
     /// The network's data folder on the node.
@@ -276,6 +315,7 @@ mod tests {
             (r#""store":{"endpoints":["https://e:2379"]}"#, Code::INVALID_CONFIG, "ipam.store.caFile is missing"),
             (r#""store":{"endpoints":["https://e:2379"],"path":"/s"}"#, Code::INVALID_CONFIG, "a folder, or etcd"),
             (r#""store":{"path":"/s"},"claimSize":0"#, Code::INVALID_CONFIG, "ipam.claimSize = 0"),
+            (r#""store":{"path":"/s"},"claimSize":65537"#, Code::INVALID_CONFIG, "expected 1 to 65536"),
             (r#""store":{"path":"/s"},"trustSeconds":5"#, Code::INVALID_CONFIG, "expected 60 to"),
             (r#""store":{"path":"/s"},"node":"a/b""#, Code::INVALID_CONFIG, "ipam.node"),
         ] {

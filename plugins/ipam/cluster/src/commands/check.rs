@@ -5,12 +5,11 @@ use cni_spec::{CniError, Code};
 use host_local::address::Address;
 use serde_json::{Value, json};
 
-use super::{probe, wait};
-use crate::protocol::{self, State};
+use super::{probe, records, wait};
+use crate::protocol::{Records, claims, owner};
 use crate::reservations::held;
-use crate::store::{AnyStore, Store};
-use crate::this_node::identify;
-use crate::transaction::{confirm, name_conflicts};
+use crate::store::AnyStore;
+use crate::transaction::{Purpose, Work, name_conflicts};
 use cluster_keys::Conf;
 
 /// The question to the network.
@@ -22,16 +21,16 @@ pub(super) struct Probe<'a> {
 }
 
 pub(super) fn check(conf: &Conf, store: &AnyStore, asked: Option<Probe<'_>>) -> Result<(String, Value), CniError> {
-    // Reading finds overlaps and runs without an owner.
-    let (state, _) = wait(store.read())??;
-    let faults = examine(conf, &state)?;
+    // Reading finds overlaps.
+    let records = records(store)?;
+    let faults = [records.faults(), examine(conf, store, &records)?].concat();
     if !faults.is_empty() {
         let text = format!("this node and the store differ: {}", faults.join("; "));
         return Err(CniError::new(Code::STATE, text).detail(
-            "After the store was restored: cnitool cluster repair. Else delete the containers that are named.",
+            "After the store was restored: cnitool cluster repair. Forget a node that is not recorded. Else delete the containers that are named.",
         ));
     }
-    let (nodes, runs, claims) = (state.nodes.len(), state.runs.len(), state.claims.len());
+    let (nodes, runs, claims) = (records.nodes.len(), records.runs.len(), records.claims.len());
     let text =
         format!("{nodes} nodes, {runs} runs, {claims} claims, no address in two; what this node holds is its own\n");
     let mut value = json!({ "nodes": nodes, "runs": runs, "claims": claims });
@@ -50,25 +49,34 @@ pub(super) fn check(conf: &Conf, store: &AnyStore, asked: Option<Probe<'_>>) -> 
 }
 
 /// The faults of this node's side, a sentence each: its memory and its reservations, compared with the records.
-fn examine(conf: &Conf, state: &State) -> Result<Vec<String>, CniError> {
-    let (me, view) = identify(conf)?;
+fn examine(conf: &Conf, store: &AnyStore, records: &Records) -> Result<Vec<String>, CniError> {
     let held = held(conf)?;
-    if !me.is_known && held.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut faults = Vec::new();
-    if me.is_known
-        && let Err(error) = confirm(conf, state, &me, &view, view.pending)
-    {
-        faults.push(error.to_string());
-    }
-    if view.is_recorded && !state.nodes.contains_key(&me.name) {
+    let (me, view, admitted) = wait(async {
+        let mut work = Work::begin(conf, store).await?;
+        let view = work.view.clone();
+        let admitted = if work.me.is_recorded { work.admit(Purpose::Renew).await } else { Ok(()) };
+        Ok::<_, CniError>((work.me, view, admitted))
+    })??;
+    let mut faults: Vec<String> = admitted.err().iter().map(ToString::to_string).collect();
+    if view.is_recorded && !records.nodes.contains_key(&me.name) {
         faults.push(format!("node {} is not recorded: it was forgotten", me.name));
     }
-    let addresses: Vec<Address> = held.iter().map(|held| held.address.into()).collect();
-    faults.extend(name_conflicts(&held, &protocol::adopt(state, &me.name, &addresses).1));
-    let in_no_run = |address: &&Address| state.runs.iter().all(|run| !run.span().contains(**address));
-    faults
-        .extend(addresses.iter().filter(in_no_run).map(|address| format!("{address} is reserved here, and in no run")));
+    if view.is_recorded && view.memory.pending.is_empty() && faults.is_empty() {
+        let lost = view.memory.spans().filter(|run| records.find(run.first).is_none_or(|found| found.owner != me.name));
+        faults.extend(lost.map(|run| format!("the run {run} of this node is not recorded as its own")));
+    }
+    let is_own = |owner: &str| {
+        let claim = owner.strip_prefix(claims::PREFIX).and_then(|claim| records.claims.get(claim));
+        owner == me.name || claim.is_some_and(|claim| claim.holders.contains(&me.name))
+    };
+    let mut conflicts = Vec::new();
+    for address in held.iter().map(|held| Address::from(held.address)) {
+        match records.find(address) {
+            Some(run) if is_own(&run.owner) => {}
+            Some(run) => conflicts.push((address, owner(&run.owner))),
+            None => faults.push(format!("{address} is reserved here, and in no run")),
+        }
+    }
+    faults.extend(name_conflicts(&held, &conflicts));
     Ok(faults)
 }

@@ -7,8 +7,8 @@ use host_local::address::{Address, Family};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{read, write};
-use crate::protocol::claims;
+use super::{edit, read};
+use crate::protocol::{Key, base_of, claims};
 use crate::store::AnyStore;
 use cluster_keys::Conf;
 
@@ -67,16 +67,25 @@ pub(super) fn import(conf: &Conf, store: &AnyStore, path: &str) -> Result<(Strin
     }
     let found = one_of_each_set(conf, found);
     let count: usize = found.values().map(BTreeSet::len).sum();
-    if count > 0 {
-        write(store, |state| {
-            found.iter().try_fold(state.clone(), |state, (claim, addresses)| {
-                let addresses: Vec<Address> = addresses.iter().copied().collect();
-                claims::import(&state, claim, &addresses).map_err(|run| {
-                    let text = format!("an address of claim {claim} is in {}, a run of {}", run.span(), run.owner());
+    for (claim, addresses) in &found {
+        let shards: BTreeSet<Key> = addresses.iter().map(|address| Key::Runs(base_of(*address))).collect();
+        let keys: Vec<Key> = std::iter::once(Key::Claim(claim.clone())).chain(shards).collect();
+        edit(store, &keys, |draft| {
+            if let Some(held) = draft.claim(claim).filter(|record| !record.holders.is_empty()) {
+                let nodes = held.holders.iter().cloned().collect::<Vec<_>>().join(" and ");
+                let text = format!("claim {claim} is held by {nodes}: it is a container's, and not one of whereabouts");
+                return Err(CniError::new(Code::EXISTS, text)
+                    .detail("The claims before it, in the order of their names, are imported."));
+            }
+            for address in addresses {
+                claims::grant(draft, claim, *address).map_err(|run| {
+                    let owner = crate::protocol::owner(&run.owner);
+                    let text = format!("an address of claim {claim} is in {}, a run of {owner}", run.span);
                     CniError::new(Code::EXISTS, text)
-                        .detail("Nothing was imported. Import before the first ADD of a node.")
-                })
-            })
+                        .detail("The claims before it, in the order of their names, are imported. Import before the first ADD of a node.")
+                })?;
+            }
+            Ok(())
         })?;
     }
     let text = format!(

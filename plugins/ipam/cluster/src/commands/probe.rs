@@ -15,9 +15,9 @@ use netops::probe_neighbours::{self, Stations};
 use serde_json::{Value, json};
 
 use super::wait;
-use crate::protocol::{State, claims};
+use crate::protocol::{Records, claims};
 use crate::reservations;
-use crate::store::{AnyStore, Store};
+use crate::store::AnyStore;
 use cluster_keys::Conf;
 
 /// Addresses that one command asks for: more take longer than an operator waits (15 s for these).
@@ -37,9 +37,9 @@ pub(super) struct Findings {
 
 /// Asks and compares. Reservations and records are read before and after it: a fault is one by both.
 pub(super) fn probe(conf: &Conf, store: &AnyStore, object: &Value, link: Option<&str>) -> Result<Findings, CniError> {
-    let (before, all) = (records(conf, store)?, addresses(conf));
-    let of_nodes = before.state.runs.iter().filter(|run| conf.is_in_a_set(run.first.into()));
-    let owned = of_nodes.flat_map(|run| each(run.span())).filter(|ip| conf.local.barred.end((*ip).into()).is_none());
+    let (before, all) = (sides(conf, store)?, addresses(conf));
+    let of_nodes = before.store.runs.iter().filter(|run| conf.is_in_a_set(run.span.first));
+    let owned = of_nodes.flat_map(|run| each(run.span)).filter(|ip| conf.local.barred.end((*ip).into()).is_none());
     let mut asked = BTreeSet::new();
     // This node's containers first, then what nodes have, then the rest.
     let order = before.held.keys().copied().chain(owned).chain(all.iter().copied().flat_map(each));
@@ -54,13 +54,30 @@ pub(super) fn probe(conf: &Conf, store: &AnyStore, object: &Value, link: Option<
     );
     let stations =
         wait(probe_neighbours::scan(&station.netns, &station.link, &order))?.map_err(|error| unusable(&error))?;
-    let after = records(conf, store)?;
+    let after = sides(conf, store)?;
     Ok(compare(conf, &Seen { stations, before, after, asked: order, total: total(conf), station }))
 }
 
+/// Asks who answers for addresses of runs; a sentence for each answer.
+pub(super) fn answers(conf: &Conf, object: &Value, runs: impl Iterator<Item = Span>) -> Result<Vec<String>, CniError> {
+    let is_given = |ip: &IpAddr| conf.local.barred.end((*ip).into()).is_none();
+    let asked: Vec<IpAddr> = runs.flat_map(each).filter(is_given).take(ADDRESSES_MAX).collect();
+    let station = Station::open(object, None)?;
+    let found =
+        wait(probe_neighbours::scan(&station.netns, &station.link, &asked))?.map_err(|error| unusable(&error))?;
+    let told = |macs: &BTreeSet<Mac>| macs.iter().map(Mac::to_string).collect::<Vec<_>>().join(" and ");
+    let mut told: Vec<String> = found.iter().map(|(ip, macs)| format!("{ip} is answered by {}", told(macs))).collect();
+    if told.len() > SHOWN_MAX {
+        let more = told.len() - SHOWN_MAX;
+        told.truncate(SHOWN_MAX);
+        told.push(format!("and {more} more"));
+    }
+    Ok(told)
+}
+
 /// The records of the store and of the node.
-struct Records {
-    state: State,
+struct Sides {
+    store: Records,
     /// The node's reservations.
     held: BTreeMap<IpAddr, Option<Holder>>,
     node: String,
@@ -68,17 +85,17 @@ struct Records {
 
 struct Seen {
     stations: Stations,
-    before: Records,
-    after: Records,
+    before: Sides,
+    after: Sides,
     asked: Vec<IpAddr>,
     total: u128,
     station: Station,
 }
 
-fn records(conf: &Conf, store: &AnyStore) -> Result<Records, CniError> {
-    let (state, _) = wait(store.read())??;
+fn sides(conf: &Conf, store: &AnyStore) -> Result<Sides, CniError> {
+    let store = super::records(store)?;
     let held = reservations::held(conf)?.iter().map(|held| (held.address, held.holder().cloned())).collect();
-    Ok(Records { state, held, node: crate::this_node::name(conf)? })
+    Ok(Sides { store, held, node: crate::this_node::name(conf)? })
 }
 
 fn addresses(conf: &Conf) -> Vec<Span> {
@@ -98,11 +115,11 @@ fn compare(conf: &Conf, seen: &Seen) -> Findings {
     let (mut faults, mut notes) = (Vec::new(), Vec::new());
     for (address, macs) in &seen.stations {
         let told = macs.iter().map(Mac::to_string).collect::<Vec<_>>().join(" and ");
-        let owner = [&seen.before, &seen.after].map(|records| owner(&records.state, *address));
-        let is_held = [&seen.before, &seen.after].iter().any(|records| records.held.contains_key(address));
+        let owner = [&seen.before, &seen.after].map(|sides| owner(&sides.store, *address));
+        let is_held = [&seen.before, &seen.after].iter().any(|sides| sides.held.contains_key(address));
         if macs.len() > 1 {
             let count = if macs.len() == 2 { "two".to_owned() } else { macs.len().to_string() };
-            match owner.iter().flatten().find_map(|owner| moving(&seen.after.state, owner)) {
+            match owner.iter().flatten().find_map(|owner| moving(&seen.after.store, owner)) {
                 Some((claim, nodes)) if macs.len() <= nodes => notes
                     .push(format!("{address} is answered by {told}: two nodes hold claim {claim}, as while it moves")),
                 Some((claim, nodes)) => faults.push(format!(
@@ -152,14 +169,14 @@ fn compare(conf: &Conf, seen: &Seen) -> Findings {
 }
 
 /// The owner of the run that has the address.
-fn owner(state: &State, address: IpAddr) -> Option<&String> {
-    state.runs.iter().find(|run| run.span().contains(address.into())).map(|run| &run.node)
+fn owner(records: &Records, address: IpAddr) -> Option<&String> {
+    records.find(address.into()).map(|run| &run.owner)
 }
 
 /// The claim of an owner, if two nodes hold it, and their number.
-fn moving<'a>(state: &State, owner: &'a str) -> Option<(&'a str, usize)> {
+fn moving<'a>(records: &Records, owner: &'a str) -> Option<(&'a str, usize)> {
     let claim = owner.strip_prefix(claims::PREFIX)?;
-    state.claims.get(claim).map(BTreeSet::len).filter(|nodes| *nodes > 1).map(|nodes| (claim, nodes))
+    records.claims.get(claim).map(|claim| claim.holders.len()).filter(|nodes| *nodes > 1).map(|nodes| (claim, nodes))
 }
 
 /// The link that asks.

@@ -3,19 +3,19 @@
 use cni_spec::{CniError, text};
 use serde_json::{Value, json};
 
-use super::wait;
-use crate::protocol::{Member, Run, claims};
-use crate::store::{AnyStore, Store};
+use super::records;
+use crate::node_view::View;
+use crate::protocol::{Claim, Closed, Node};
+use crate::store::AnyStore;
 use cluster_keys::Conf;
 
 pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), CniError> {
-    let (state, _) = wait(store.read())??;
+    let records = records(store)?;
     let now = crate::this_node::now();
     let count = |span| conf.local.barred.count_allowed(span);
-    let of_node = |(name, member): (&String, &Member)| {
-        let runs: Vec<_> = state.runs.iter().filter(|run| run.node == *name).collect();
-        let addresses: u128 = runs.iter().map(|run| count(run.span())).sum();
-        let spans: Vec<String> = runs.iter().map(|run| run.span().to_string()).collect();
+    let of_node = |(name, member): (&String, &Node)| {
+        let addresses: u128 = records.runs_of(name).map(count).sum();
+        let spans: Vec<String> = records.runs_of(name).map(|run| run.to_string()).collect();
         let condition = match member.silence(now) {
             _ if member.leaving => "being forgotten",
             Some(_) => "silent",
@@ -23,18 +23,33 @@ pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), Cni
         };
         (name.clone(), condition, now.saturating_sub(member.heard_at), addresses, spans)
     };
-    let nodes: Vec<_> = state.nodes.iter().map(of_node).collect();
+    let nodes: Vec<_> = records.nodes.iter().map(of_node).collect();
     let head = ["NODE", "STATE", "HEARD", "ADDRESSES", "RUNS"].map(str::to_owned);
     let rows = nodes.iter().map(|(name, condition, heard, addresses, spans)| {
         [name.clone(), (*condition).to_owned(), age(*heard), addresses.to_string(), spans.join(" ")]
     });
     let mut lines = text::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
     lines.push_str(&silent(&conf.network, nodes.iter().filter(|node| node.1 == "silent").map(|node| node.0.as_str())));
-    let of_claim = |(claim, holders): (&String, &std::collections::BTreeSet<String>)| {
-        let addresses: Vec<String> = claims::addresses(&state, claim).iter().map(ToString::to_string).collect();
-        (claim.clone(), holders.iter().cloned().collect::<Vec<_>>(), addresses)
+    if !records.wants.is_empty() {
+        let names: Vec<&str> = records.wants.keys().map(String::as_str).collect();
+        lines.push_str(&format!(
+            "an ADD was refused on {}: other nodes give back what they do not use\n",
+            names.join(" ")
+        ));
+    }
+    match &records.network.closed {
+        Some(Closed::Adopt) => lines.push_str("no node claims until adopt --end\n"),
+        Some(Closed::Repair(nodes)) => {
+            let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+            lines.push_str(&format!("no node claims until these have run repair: {}\n", names.join(" ")));
+        }
+        None => {}
+    }
+    let of_claim = |(claim, record): (&String, &Claim)| {
+        let addresses: Vec<String> = record.addresses.iter().map(ToString::to_string).collect();
+        (claim.clone(), record.holders.iter().cloned().collect::<Vec<_>>(), addresses)
     };
-    let claimed: Vec<_> = state.claims.iter().map(of_claim).collect();
+    let claimed: Vec<_> = records.claims.iter().map(of_claim).collect();
     if !claimed.is_empty() {
         let head = ["CLAIM", "HELD BY", "ADDRESSES"].map(str::to_owned);
         let row = |(claim, holders, addresses): &(String, Vec<String>, Vec<String>)| {
@@ -48,8 +63,8 @@ pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), Cni
     let mut sets = Vec::new();
     for set in &conf.local.sets {
         let all: u128 = Conf::spans(set).into_iter().map(count).sum();
-        let in_set = |run: &&Run| set.find(run.span().first).is_some();
-        let taken: u128 = state.runs.iter().filter(in_set).map(|run| count(run.span())).sum();
+        let taken: u128 =
+            records.runs.iter().filter(|run| set.find(run.span.first).is_some()).map(|run| count(run.span)).sum();
         let free = all.saturating_sub(taken);
         lines.push_str(&format!("{set}: {free} of {all} addresses are in no run\n"));
         // More digits than JSON's readers keep: as text.
@@ -62,10 +77,23 @@ pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), Cni
     let nodes: Vec<Value> = nodes.into_iter().map(node).collect();
     let claim = |(claim, holders, addresses)| json!({ "claim": claim, "heldBy": holders, "addresses": addresses });
     let claimed: Vec<Value> = claimed.into_iter().map(claim).collect();
-    Ok((
-        lines,
-        json!({ "network": conf.network, "writes": state.writes, "nodes": nodes, "claims": claimed, "sets": sets }),
-    ))
+    let view = View::read(conf.folder())?.unwrap_or_default();
+    let (age, is_away) = (view.age()?.map(|age| age.as_secs()), view.is_away()?);
+    if let Some(age) = age.filter(|_| view.is_recorded) {
+        lines.push_str(&format!(
+            "this node's view is confirmed since {age} s, and trusted for {} s\n",
+            view.trust_seconds
+        ));
+    }
+    if is_away {
+        lines.push_str(&format!("{}\n", view.away_why));
+    }
+    let value = json!({
+        "network": conf.network, "nodes": nodes, "claims": claimed, "sets": sets, "runs": records.runs.len(),
+        "view": { "ageSeconds": age, "trustSeconds": view.trust_seconds, "storeIsAway": is_away },
+        "wants": records.wants.keys().collect::<Vec<_>>(),
+    });
+    Ok((lines, value))
 }
 
 /// A time in the largest unit that has two of it.
@@ -84,7 +112,7 @@ fn silent<'a>(network: &str, names: impl Iterator<Item = &'a str>) -> String {
     match names.as_slice() {
         [] => String::new(),
         names => format!(
-            "silent: {}. No ADD there has asked the store for longer than twice trustSeconds: idle, cut off or lost, which the store cannot know. \
+            "silent: {}. No call there has asked the store for longer than twice trustSeconds: cut off or lost, which the store cannot know. \
              Nothing is freed by that. If a machine is gone: cnitool cluster forget {network} NODE.\n",
             names.join(" ")
         ),

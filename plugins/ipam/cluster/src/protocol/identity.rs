@@ -1,9 +1,8 @@
 //! The identity of a node: whether a machine may use the records of its name, and whether they are the ones that it has left.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
-use super::{Member, State, claims};
+use super::{Key, Memory, Node, Record};
 
 /// The caller of a change: this machine, as it is now.
 #[derive(Debug, Clone)]
@@ -12,15 +11,17 @@ pub struct Me {
     pub name: String,
     /// The number in the data folder.
     pub store_id: String,
-    /// Whether the data folder had that number before this call.
-    pub is_known: bool,
+    /// Whether the store has ever recorded that number, as far as the data folder knows.
+    pub is_recorded: bool,
     /// Whether the data folder is a copy that was made in this boot of the kernel.
     pub is_copy: bool,
     /// The kernel's number of the boot.
     pub boot: String,
-    /// The Ethernet addresses of the machine's own interfaces.
+    /// The permanent Ethernet addresses of the machine's own interfaces.
     pub macs: BTreeSet<String>,
-    /// How long the node trusts what it has read, in seconds.
+    /// The addresses that records of other nodes have, each with one of these nodes: they prove nothing.
+    pub shared: BTreeMap<String, String>,
+    /// How long the node trusts its last write, in seconds.
     pub trust_seconds: u32,
     /// The time of day, in seconds since 1970.
     pub now: u64,
@@ -29,92 +30,84 @@ pub struct Me {
 /// Why a machine gets nothing under its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The records have the name, and the data folder has no number: it was emptied, or another machine has the name.
+    /// The records have the name, and the data folder knows of no record: it was emptied, or another machine has the name.
     Emptied,
-    /// The records have another number for the name: another machine has it, or the folder is an old copy.
+    /// The records have another number for the name, or a later history: another machine has it, or the folder is an old copy.
     OtherFolder,
     /// The number is the recorded one, and the machine is not: a clone.
     Clone,
     /// An operator is forgetting the node.
     Leaving,
-    /// The records of the node are not the ones that it has left: the store was restored from a copy.
+    /// The records of the node are older than what it has left: the store was restored from a copy.
     Restored,
 }
 
-/// What a node remembers of its own records.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// The node's runs: first and last address of each.
-    pub runs: BTreeSet<(IpAddr, IpAddr)>,
-    /// The claims that it holds, with their addresses.
-    pub claims: BTreeMap<String, BTreeSet<IpAddr>>,
-}
-
-impl Memory {
-    /// The records of a node.
-    #[must_use]
-    pub fn of(state: &State, node: &str) -> Self {
-        let runs = state.runs.iter().filter(|run| run.node == node).map(|run| (run.first, run.last));
-        Self { runs: runs.collect(), claims: claims::of(state, node) }
-    }
-}
-
-/// Compares a node's records with its memory. A write whose outcome it does not know (`is_open`) may have added to them; only
-/// the node itself changes them otherwise, or an operator who forgets it.
-///
-/// # Errors
-/// They are others: another history was put into the store's place.
-pub fn recall(state: &State, node: &str, memory: &Memory, is_open: bool) -> Result<(), Refusal> {
-    let recorded = Memory::of(state, node);
-    let is_same = match is_open {
-        true => {
-            let has = |(claim, addresses)| recorded.claims.get(claim) == Some(addresses);
-            memory.runs.is_subset(&recorded.runs) && memory.claims.iter().all(has)
-        }
-        false => *memory == recorded,
-    };
-    if is_same || !state.nodes.contains_key(node) { Ok(()) } else { Err(Refusal::Restored) }
-}
-
-/// The machine's place in the records; the next state if that is to be written.
+/// The record of a machine, as it is to be written. `recorded` is what the store has of its name.
 ///
 /// # Errors
 /// Why the machine may not use the records of its name.
-pub fn enter(state: &State, me: &Me) -> Result<Option<State>, Refusal> {
-    let member = Member {
+pub fn enter(recorded: Option<&Node>, me: &Me) -> Result<Node, Refusal> {
+    let mut node = Node {
         store_id: me.store_id.clone(),
         boot: me.boot.clone(),
         macs: me.macs.clone(),
         trust_seconds: me.trust_seconds,
+        changes: 0,
         heard_at: me.now,
         leaving: false,
+        freeing: false,
     };
-    if let Some(recorded) = state.nodes.get(&me.name) {
-        if !me.is_known {
-            return Err(Refusal::Emptied);
-        }
-        if recorded.store_id != me.store_id {
-            return Err(Refusal::OtherFolder);
-        }
-        // Two machines of one layer-2 network cannot have the same Ethernet address. A boot that is over needs that
-        // proof; within a boot only addresses that contradict it count.
-        let is_same = match recorded.boot == me.boot {
-            true if recorded.macs.is_empty() || me.macs.is_empty() => !me.is_copy,
-            true => !recorded.macs.is_disjoint(&me.macs),
-            false => !recorded.macs.is_disjoint(&me.macs),
-        };
-        if !is_same {
-            return Err(Refusal::Clone);
-        }
-        if recorded.leaving {
-            return Err(Refusal::Leaving);
-        }
-        let is_recent = recorded.heard_at.abs_diff(me.now) <= u64::from(me.trust_seconds / 2);
-        if is_recent && *recorded == (Member { heard_at: recorded.heard_at, ..member.clone() }) {
-            return Ok(None);
-        }
+    let Some(recorded) = recorded else { return Ok(node) };
+    // Nothing lives any more of what an earlier boot has given, and a folder in memory has ended with it.
+    let is_anew = !me.is_recorded && recorded.boot != me.boot && is_same(recorded, me);
+    if recorded.store_id != me.store_id && !is_anew {
+        return Err(if me.is_recorded { Refusal::OtherFolder } else { Refusal::Emptied });
     }
-    let mut next = state.clone();
-    next.nodes.insert(me.name.clone(), member);
-    Ok(Some(next))
+    if !is_same(recorded, me) {
+        return Err(Refusal::Clone);
+    }
+    if recorded.leaving {
+        return Err(Refusal::Leaving);
+    }
+    node.changes = recorded.changes;
+    Ok(node)
+}
+
+/// Whether the machine is the recorded one. Two machines of one layer-2 network cannot have the same Ethernet address, but for those that somebody else has,
+/// too, as of a management controller's card. A boot that is over needs that proof, of all cards but one, and of more than were replaced; within a boot
+/// only addresses that contradict it count.
+fn is_same(recorded: &Node, me: &Me) -> bool {
+    let own = |macs: &BTreeSet<String>| {
+        macs.iter().filter(|mac| !me.shared.contains_key(*mac)).cloned().collect::<BTreeSet<_>>()
+    };
+    let (before, now) = (own(&recorded.macs), own(&me.macs));
+    let agree = before.intersection(&now).count();
+    let gone = before.len() - agree;
+    match recorded.boot == me.boot {
+        true if before.is_empty() || now.is_empty() => !me.is_copy,
+        true => agree > 0,
+        false => agree > gone && gone <= 1,
+    }
+}
+
+/// The addresses that records of other nodes have, each with one of these nodes.
+pub fn shared<'a>(all: impl Iterator<Item = (&'a Key, &'a Record)>, name: &str) -> BTreeMap<String, String> {
+    let of_node = |(key, record): (&'a Key, &'a Record)| match (key, record) {
+        (Key::Node(other), Record::Node(node)) if other != name => Some((other, &node.macs)),
+        _ => None,
+    };
+    all.filter_map(of_node).flat_map(|(other, macs)| macs.iter().map(|mac| (mac.clone(), other.clone()))).collect()
+}
+
+/// Compares a node's record with its memory: only the node itself counts its changes, one at a time.
+///
+/// # Errors
+/// Another history was put into the place of the store, or of the folder.
+pub fn recall(recorded: &Node, memory: &Memory) -> Result<(), Refusal> {
+    let open = u64::from(!memory.pending.is_empty());
+    match recorded.changes {
+        older if older < memory.changes => Err(Refusal::Restored),
+        newer if newer > memory.changes + open => Err(Refusal::OtherFolder),
+        _ => Ok(()),
+    }
 }

@@ -1,77 +1,182 @@
-//! A folder: a file for each network, and a lock beside it. For one machine, for tests, and for a shared file system whose
-//! locks work on all machines.
+//! A folder: of each key a folder of numbered files, of which the highest is the record. For one machine, for tests, and for a file system that
+//! machines share.
+//!
+//! A write gives the next number to a complete file by link(2), which fails if the number is taken: no lock is needed, so it does not matter
+//! which of its locks a file system shares. An empty file is a record that was removed: numbers of a key are never used again.
 
-use std::io::ErrorKind;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cni_spec::{CniError, Code};
 use netops::OpError;
-use netops::lock::Lock;
 
-use super::{Store, Version, decode};
-use crate::protocol::State;
+use super::{Found, Store, Written, decode, encode};
+use crate::protocol::{Key, Record, Write};
 
-const BYTES_MAX: u64 = 64 << 20;
+const BYTES_MAX: u64 = 1 << 20;
+/// Earlier numbers that stay. A writer that was stopped, and links a number which is gone, finds so many after it.
+const KEPT: u64 = 8;
 
-/// The folder's file of one network.
+/// The folder of one network.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    timeout: Duration,
 }
 
 impl Folder {
-    /// The file of `network` in `folder`.
+    /// The folder of `network` in `folder`.
     #[must_use]
-    pub fn new(folder: &Path, network: &str, timeout: Duration) -> Self {
-        Self { path: folder.join(format!("{network}.json")), timeout }
+    pub fn new(folder: &Path, network: &str) -> Self {
+        Self { path: folder.join(network) }
     }
 
-    fn lock(&self) -> Result<Lock, CniError> {
-        Lock::take(&self.path.with_extension("lock"), 0o600, self.timeout).map_err(|error| self.unavailable(&error))
+    /// Makes the network's folder: a folder without it may be that of a missing mount.
+    ///
+    /// # Errors
+    /// Code 11: it cannot be made.
+    pub fn init(&self) -> Result<(), CniError> {
+        match fs::create_dir(&self.path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(self.failed("create", &self.path, &error)),
+            _ => Ok(()),
+        }
     }
 
-    fn unavailable(&self, error: &OpError) -> CniError {
+    /// The folder of a key. Names of claims have slashes, and may be `..`.
+    fn of(&self, key: &Key) -> PathBuf {
+        match key {
+            Key::Claim(name) => self.path.join("claims").join(format!("={}", name.replace('/', "+"))),
+            other => self.path.join(other.to_string()),
+        }
+    }
+
+    fn failed(&self, verb: &'static str, path: &Path, error: &std::io::Error) -> CniError {
+        let error = OpError::io(verb, path.display().to_string(), error);
         let text = format!("the store {} is not available: {error}", self.path.display());
-        CniError::new(Code::TRY_AGAIN, text)
-            .detail("Key ipam.store.path names its folder, which must exist and be the same on all nodes.")
+        if self.path.is_dir() {
+            return CniError::new(Code::TRY_AGAIN, text);
+        }
+        CniError::new(Code::TRY_AGAIN, text).detail(format!(
+            "Key ipam.store.path names its folder. If a shared file system is to be there, mount it. If the network is new: cnitool cluster init {}.",
+            self.path.file_name().unwrap_or_default().to_string_lossy()
+        ))
     }
 
-    /// The document and its bytes; a missing file is an empty document.
-    fn load(&self) -> Result<(State, Vec<u8>), CniError> {
-        let bytes = match netops::file::read_plain(&self.path, BYTES_MAX) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((State::default(), Vec::new())),
-            Err(error) => {
-                return Err(self.unavailable(&OpError::io("read", self.path.display().to_string(), &error)));
-            }
-            Ok(bytes) => bytes,
+    /// The highest number of a key; 0: there is none.
+    fn number(&self, folder: &Path) -> Result<u64, CniError> {
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.path.is_dir() => return Ok(0),
+            entries => entries.map_err(|error| self.failed("read", folder, &error))?,
         };
-        Ok((decode(&self.path.display().to_string(), &bytes)?, bytes))
+        let mut highest = 0;
+        for entry in entries {
+            let entry = entry.map_err(|error| self.failed("read", folder, &error))?;
+            highest = highest.max(entry.file_name().to_str().and_then(|name| name.parse().ok()).unwrap_or_default());
+        }
+        Ok(highest)
+    }
+
+    fn load(&self, key: &Key) -> Result<Found, CniError> {
+        let folder = self.of(key);
+        loop {
+            let number = self.number(&folder)?;
+            if number == 0 {
+                return Ok((0, None));
+            }
+            let path = folder.join(number.to_string());
+            match netops::file::read_plain(&path, BYTES_MAX) {
+                // So many writes came meanwhile that it is gone.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(self.failed("read", &path, &error)),
+                Ok(bytes) if bytes.is_empty() => return Ok((number, None)),
+                Ok(bytes) => return Ok((number, Some(decode(&path.display().to_string(), key, &bytes)?))),
+            }
+        }
+    }
+
+    /// Writes one record; `None`: whether it is the record is not known.
+    fn store(&self, write: &Write) -> Result<Option<bool>, CniError> {
+        let (folder, number) = (self.of(&write.key), write.version + 1);
+        let text = write.record.as_ref().map(|record| encode(&write.key, record)).transpose()?.unwrap_or_default();
+        let failed = |error: std::io::Error| self.failed("write", &folder, &error);
+        fs::metadata(&self.path).map_err(failed)?;
+        netops::file::make_folders(&folder).map_err(failed)?;
+        let unique = getrandom::u64().map_err(|error| CniError::new(Code::IO, format!("no random number: {error}")))?;
+        let unfinished = folder.join(format!(".{unique:016x}"));
+        let linked = write_and_link(&unfinished, &folder.join(number.to_string()), text.as_bytes());
+        drop(fs::remove_file(&unfinished));
+        if !linked.map_err(failed)? {
+            return Ok(Some(false));
+        }
+        let highest = self.number(&folder)?;
+        for old in (1..number.saturating_sub(KEPT)).rev() {
+            if fs::remove_file(folder.join(old.to_string())).is_err() {
+                break;
+            }
+        }
+        Ok((highest < number + KEPT).then_some(true))
     }
 }
 
+/// Makes a complete file with this name; `false`: the name is taken.
+fn write_and_link(unfinished: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<bool> {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    match fs::hard_link(unfinished, path) {
+        Ok(()) => {}
+        // NFS may ask twice, and be told the second answer.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && file.metadata()?.nlink() == 2 => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    fs::File::open(path.parent().unwrap_or(path))?.sync_all()?;
+    Ok(true)
+}
+
 impl Store for Folder {
-    async fn read(&self) -> Result<(State, Version), CniError> {
-        let _lock = self.lock()?;
-        let (state, bytes) = self.load()?;
-        Ok((state, Version(bytes)))
+    async fn read(&self, keys: &[Key]) -> Result<Vec<Found>, CniError> {
+        keys.iter().map(|key| self.load(key)).collect()
     }
 
-    async fn replace(&self, version: &Version, next: &State) -> Result<bool, CniError> {
-        let _lock = self.lock()?;
-        if self.load()?.1 != version.0 {
-            return Ok(false);
+    async fn list(&self, prefix: &str) -> Result<Vec<(Key, u64, Record)>, CniError> {
+        let folder = self.path.join(prefix);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.path.is_dir() => return Ok(Vec::new()),
+            entries => entries.map_err(|error| self.failed("read", &folder, &error))?,
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let plain = |name: String| name.strip_prefix('=').map(|name| name.replace('+', "/")).unwrap_or(name);
+        let mut found = Vec::new();
+        for key in names.filter_map(|name| Key::parse(&format!("{prefix}{}", plain(name)))) {
+            if let (version, Some(record)) = self.load(&key)? {
+                found.push((key, version, record));
+            }
         }
-        netops::file::replace(&self.path, cni_spec::json::to_text(next).as_bytes(), 0o600)
-            .map_err(|error| self.unavailable(&error))?;
-        Ok(true)
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
+    }
+
+    async fn write(&self, writes: &[Write]) -> Result<Written, CniError> {
+        for (at, write) in writes.iter().enumerate() {
+            match self.store(write)? {
+                Some(true) => {}
+                Some(false) => return Ok(if at == 0 { Written::Nothing } else { Written::InPart }),
+                None => {
+                    let text = format!("record {} of the store was written by others meanwhile", write.key);
+                    return Err(CniError::new(Code::TRY_AGAIN, text));
+                }
+            }
+        }
+        Ok(Written::Done)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Network;
 
     fn now<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
@@ -81,27 +186,59 @@ mod tests {
         }
     }
 
+    fn write(version: u64) -> Vec<Write> {
+        let record = Record::Network(Network { forgotten: version, ..Network::default() });
+        vec![Write { key: Key::Network, version, record: Some(record) }]
+    }
+
     #[test]
-    fn a_document_is_replaced_once_for_each_version() {
+    fn a_record_is_replaced_once_for_each_version_however_many_try() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Folder::new(folder.path(), "n", Duration::from_secs(1));
-        let (state, version) = now(store.read()).unwrap();
-        let next = State { writes: 1, ..state };
-        assert!(now(store.replace(&version, &next)).unwrap());
-        assert!(!now(store.replace(&version, &next)).unwrap(), "the version is old");
-        assert_eq!(now(store.read()).unwrap().0, next);
+        let store = Folder::new(folder.path(), "n");
+        store.init().unwrap();
+        for version in 0..20 {
+            let done = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4)
+                    .map(|_| scope.spawn(|| now(Folder::new(folder.path(), "n").write(&write(version))).unwrap()))
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).filter(|done| *done == Written::Done).count()
+            });
+            assert_eq!(done, 1, "version {version}");
+        }
+        let (version, record) = now(store.read(&[Key::Network])).unwrap().remove(0);
+        assert!(version == 20 && matches!(record, Some(Record::Network(network)) if network.forgotten == 19));
+        assert!(fs::read_dir(folder.path().join("n/network")).unwrap().count() <= 10, "earlier ones are removed");
+    }
+
+    /// The writer was stopped before its link, and the number that it wants is gone again.
+    #[test]
+    fn a_writer_that_was_stopped_for_long_does_not_count_itself_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Folder::new(folder.path(), "n");
+        store.init().unwrap();
+        for version in 0..20 {
+            assert_eq!(now(store.write(&write(version))).unwrap(), Written::Done);
+        }
+        assert_eq!(now(store.write(&write(3))).unwrap_err().code, Code::TRY_AGAIN);
+        assert_eq!(now(store.read(&[Key::Network])).unwrap()[0].0, 20);
     }
 
     #[test]
     fn a_folder_that_is_missing_or_damaged_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let missing = Folder::new(&folder.path().join("none"), "n", Duration::from_secs(1));
-        let error = now(missing.read()).unwrap_err();
-        assert!(error.code == Code::TRY_AGAIN && error.msg.contains("none/n.json"), "{error}");
-        for text in ["{", r#"{"writes":1,"nodes":{},"runs":[{"first":"10.0.0.1","last":"10.0.0.2","node":"a"}]}"#] {
-            std::fs::write(folder.path().join("n.json"), text).unwrap();
-            let error = now(Folder::new(folder.path(), "n", Duration::from_secs(1)).read()).unwrap_err();
-            assert!(error.code == Code::STATE && error.msg.contains("n.json"), "{error}");
+        let error = now(Folder::new(folder.path(), "n").read(&[Key::Network])).unwrap_err();
+        assert!(error.code == Code::TRY_AGAIN && error.details.contains("cnitool cluster init n"), "{error}");
+        fs::create_dir_all(folder.path().join("n/runs/10.0.0.0")).unwrap();
+        let key = Key::parse("runs/10.0.0.0").unwrap();
+        for text in [
+            "{",
+            r#"{"writes":1,"runs":{"a":[[3,2]]}}"#,
+            r#"{"writes":1,"runs":{"a":[[2,4]],"b":[[4,9]]}}"#,
+            r#"{"writes":1,"runs":{},"more":1}"#,
+        ] {
+            fs::write(folder.path().join("n/runs/10.0.0.0/1"), text).unwrap();
+            let error = now(Folder::new(folder.path(), "n").read(std::slice::from_ref(&key))).unwrap_err();
+            assert!(error.code == Code::STATE && error.msg.contains("n/runs/10.0.0.0/1"), "{error}");
         }
     }
 }

@@ -1,87 +1,144 @@
-//! Where the records of all nodes are: two operations, so that other stores can follow.
+//! Where the records of all nodes are: keys with versions, and three operations, so that other stores can follow.
 
 mod etcd;
 mod folder;
 
+use std::cell::Cell;
+
 use cluster_keys::{Conf, StoreConf};
 use cni_spec::{CniError, Code};
 
-use crate::protocol::{self, State};
+use crate::protocol::{Key, Record, Shard, Write};
 pub use etcd::Etcd;
+pub(crate) use etcd::event_loop;
 pub use folder::Folder;
 
-/// A version of the document, which only the store understands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version(Vec<u8>);
+/// A record with its version, which each write of the key makes higher; 0: the key was never written.
+pub type Found = (u64, Option<Record>);
 
-impl Version {
-    fn revision(revision: i64) -> Self {
-        Self(revision.to_be_bytes().to_vec())
-    }
-
-    fn as_revision(&self) -> i64 {
-        self.0.as_slice().try_into().map(i64::from_be_bytes).unwrap_or_default()
-    }
+/// What became of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// All are done.
+    Done,
+    /// None is: a record has another version.
+    Nothing,
+    /// The writes before one whose record has another version are done.
+    InPart,
 }
 
-/// A store of one network's document.
+/// A store of one network's records.
 pub trait Store {
-    /// The document with its version. Sees every [`Store::replace`] that was answered before.
+    /// The records of these keys, in their order.
     ///
     /// # Errors
-    /// Code 11: the store does not answer in time. Code 106: the document cannot be used.
-    fn read(&self) -> impl Future<Output = Result<(State, Version), CniError>>;
+    /// Code 11: the store does not answer in time. Code 106: a record cannot be used. Codes 102 and 5: the store refuses.
+    fn read(&self, keys: &[Key]) -> impl Future<Output = Result<Vec<Found>, CniError>>;
 
-    /// Replaces the document if it still has that version; `false`: it has another one.
+    /// All records whose key begins with this, of which there may be many.
     ///
     /// # Errors
-    /// As [`Store::read`]; whether the document was replaced is unknown then, and may be decided later.
-    fn replace(&self, version: &Version, next: &State) -> impl Future<Output = Result<bool, CniError>>;
+    /// As [`Store::read`].
+    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<(Key, u64, Record)>, CniError>>;
+
+    /// Writes records in this order, each if it still has its version; at the first that has not, it stops. A store may do all or none.
+    ///
+    /// # Errors
+    /// As [`Store::read`]; with code 11 it is unknown how many were done, and one may be done later.
+    fn write(&self, writes: &[Write]) -> impl Future<Output = Result<Written, CniError>>;
 }
 
 /// The store of one network.
 #[must_use]
 pub fn open(conf: &Conf) -> AnyStore {
-    match &conf.store {
-        StoreConf::Folder(folder) => AnyStore::Folder(Folder::new(folder, &conf.network, conf.timeout)),
-        StoreConf::Etcd(etcd) => AnyStore::Etcd(Box::new(Etcd::new(etcd, &conf.network, conf.timeout))),
-    }
+    let kind = match &conf.store {
+        StoreConf::Folder(folder) => Kind::Folder(Folder::new(folder, &conf.network)),
+        StoreConf::Etcd(etcd) => Kind::Etcd(Box::new(Etcd::new(etcd, &conf.network, conf.timeout))),
+    };
+    AnyStore { kind, is_away: Cell::new(false) }
 }
 
-/// A store of either kind.
-pub enum AnyStore {
-    /// A folder.
+enum Kind {
     Folder(Folder),
-    /// etcd.
     Etcd(Box<Etcd>),
 }
 
-impl Store for AnyStore {
-    async fn read(&self) -> Result<(State, Version), CniError> {
-        match self {
-            Self::Folder(store) => store.read().await,
-            Self::Etcd(store) => store.read().await,
-        }
+/// A store of either kind.
+pub struct AnyStore {
+    kind: Kind,
+    /// Whether the store did not answer the last question.
+    is_away: Cell<bool>,
+}
+
+impl AnyStore {
+    /// The folder, if it is one: that of a missing mount cannot be told from a new one, so an operator makes a network's first record.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Folder> {
+        if let Kind::Folder(folder) = &self.kind { Some(folder) } else { None }
     }
 
-    async fn replace(&self, version: &Version, next: &State) -> Result<bool, CniError> {
-        match self {
-            Self::Folder(store) => store.replace(version, next).await,
-            Self::Etcd(store) => store.replace(version, next).await,
-        }
+    /// Whether the store did not answer the last question.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.is_away.get()
+    }
+
+    fn noted<T>(&self, answer: Result<T, CniError>) -> Result<T, CniError> {
+        self.is_away.set(answer.as_ref().is_err_and(|error| error.code == Code::TRY_AGAIN));
+        answer
     }
 }
 
-/// The document, without fault.
-fn decode(place: &str, bytes: &[u8]) -> Result<State, CniError> {
-    let damaged = |why: &str| {
-        CniError::new(Code::STATE, format!("cannot use the store, {place}: {why}"))
-            .detail("If a newer release has written it, upgrade this node. Else put back an undamaged copy that no ADD has followed, or \
-                     make the store anew as README.md says.")
-    };
-    let state: State = serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))?;
-    match protocol::faults(&state).first() {
-        Some(fault) => Err(damaged(fault)),
-        None => Ok(state),
+impl Store for AnyStore {
+    async fn read(&self, keys: &[Key]) -> Result<Vec<Found>, CniError> {
+        self.noted(match &self.kind {
+            Kind::Folder(store) => store.read(keys).await,
+            Kind::Etcd(store) => store.read(keys).await,
+        })
     }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(Key, u64, Record)>, CniError> {
+        self.noted(match &self.kind {
+            Kind::Folder(store) => store.list(prefix).await,
+            Kind::Etcd(store) => store.list(prefix).await,
+        })
+    }
+
+    async fn write(&self, writes: &[Write]) -> Result<Written, CniError> {
+        self.noted(match &self.kind {
+            Kind::Folder(store) => store.write(writes).await,
+            Kind::Etcd(store) => store.write(writes).await,
+        })
+    }
+}
+
+/// Reads a record. `place` names it.
+fn decode(place: &str, key: &Key, bytes: &[u8]) -> Result<Record, CniError> {
+    fn json<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+    let record = match key {
+        Key::Network => json(bytes).map(Record::Network),
+        Key::Claim(_) => json(bytes).map(Record::Claim),
+        Key::Runs(base) => Shard::decode(*base, bytes).map(Record::Runs),
+        Key::Want(_) => json(bytes).map(Record::Want),
+        Key::Node(_) => json(bytes).map(Record::Node),
+    };
+    record.map_err(|why| {
+        CniError::new(Code::STATE, format!("cannot use the store, {place}: {why}")).detail(
+            "If a newer release has written it, upgrade this node. Else put back an undamaged copy of the whole store, as README.md says.",
+        )
+    })
+}
+
+fn encode(key: &Key, record: &Record) -> Result<String, CniError> {
+    let text = match (key, record) {
+        (Key::Runs(base), Record::Runs(shard)) => shard.encode(*base),
+        (_, Record::Runs(_)) => Err("runs have another key".to_owned()),
+        (_, Record::Network(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
+        (_, Record::Claim(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
+        (_, Record::Want(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
+        (_, Record::Node(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
+    };
+    text.map_err(|why| CniError::new(Code::INTERNAL, format!("cannot write record {key}: {why}")))
 }

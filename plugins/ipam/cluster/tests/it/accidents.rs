@@ -2,11 +2,12 @@
 //! disks, calls that take too long, and a store that is away at the wrong moment.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::test_cluster::{Machine, TestCluster, assert_distinct, assert_refused, copy};
 
@@ -25,9 +26,11 @@ fn a_restored_folder_gives_nothing_and_repair_does_not_free_what_it_has_forgotte
     let cluster = cluster(2);
     let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     let mut given: Vec<String> = (0..2).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
+    a.upkeep();
     let backup = cluster.folder.path().join("backup");
     copy(&a.data(), &backup);
     given.extend((2..8).map(|number| a.add(&format!("a{number}")).unwrap()));
+    a.upkeep();
     let before = cluster.state();
     restore(&a, &backup);
     // The copy is as old as a minute: its trust would last.
@@ -37,7 +40,11 @@ fn a_restored_folder_gives_nothing_and_repair_does_not_free_what_it_has_forgotte
     for words in [&["repair"][..], &["check"]] {
         assert!(a.operator_fails(words).contains("another data folder is recorded"), "{words:?}");
     }
-    assert_eq!(cluster.state().runs, before.runs, "no run of a living container is freed");
+    assert_eq!(
+        cluster.state().runs_of("a").collect::<Vec<_>>(),
+        before.runs_of("a").collect::<Vec<_>>(),
+        "no run of a living container is freed"
+    );
     let (others, _) = b.fill();
     assert_distinct(given.iter().chain(&others));
 }
@@ -48,6 +55,7 @@ fn a_folder_that_was_moved_goes_on_when_the_store_confirms_it() {
     let cluster = cluster(4);
     let a = cluster.machine("a");
     let mut given = vec![a.add("a0").unwrap()];
+    a.upkeep();
     let moved = cluster.folder.path().join("moved");
     copy(&a.data(), &moved);
     let away = cluster.folder.path().join("away");
@@ -55,6 +63,7 @@ fn a_folder_that_was_moved_goes_on_when_the_store_confirms_it() {
     restore(&a, &moved);
     assert_refused(&a.add("a1"), 11, &["store"]);
     fs::rename(&away, cluster.store()).unwrap();
+    a.upkeep();
     given.extend((1..4).map(|number| a.add(&format!("a{number}")).unwrap()));
     assert_distinct(given.iter());
 }
@@ -92,25 +101,50 @@ fn a_reading_of_the_future_is_not_trusted() {
     fs::rename(cluster.store(), &away).unwrap();
     assert_refused(&a.add("c1"), 11, &["store"]);
     fs::rename(&away, cluster.store()).unwrap();
+    a.upkeep();
     a.add("c1").unwrap();
 }
 
-/// `forget` waits as long as the store says: the node must not trust for longer, whether it has the answer or not.
+/// A file that `cp -a` writes over has the same number, and may have the number that its content names: the time at which it was made, and the device, differ.
 #[test]
-fn a_shorter_trust_counts_before_the_store_has_it() {
-    let cluster = cluster(1);
+fn a_view_names_the_number_the_device_and_the_time_of_its_file() {
+    let cluster = cluster(2);
+    let a = cluster.machine("a");
+    a.add("a0").unwrap();
+    a.upkeep();
+    let about = fs::metadata(a.data().join("cluster/view")).unwrap();
+    let made = about.created().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let view = a.view();
+    assert_eq!((&view["inode"], &view["device"]), (&json!(about.ino()), &json!(about.dev())));
+    assert_eq!(u128::from(view["madeAtNs"].as_u64().unwrap()), made);
+    for key in ["inode", "device", "madeAtNs"] {
+        let mut copied = a.view();
+        copied[key] = json!(copied[key].as_u64().unwrap() - 1);
+        let away = cluster.folder.path().join("away");
+        fs::rename(cluster.store(), &away).unwrap();
+        fs::write(a.data().join("cluster/view"), copied.to_string()).unwrap();
+        assert_refused(&a.add("a1"), 11, &["store"]);
+        fs::rename(&away, cluster.store()).unwrap();
+        a.upkeep();
+    }
+}
+
+/// The machine was paused for longer than its trust, so its clock stood still, and has the time of day again.
+#[test]
+fn a_machine_that_was_paused_for_longer_than_its_trust_gives_nothing_without_the_store() {
+    let cluster = cluster(4);
     let a = cluster.machine("a");
     a.add("c0").unwrap();
-    let mut config = a.config();
-    config["ipam"]["trustSeconds"] = json!(60);
-    // The write of the run that is claimed ahead fails half way.
-    let unfinished = cluster.store().join(".net.json.new");
-    fs::create_dir(&unfinished).unwrap();
-    a.call("ADD", "c1", "", &config).unwrap();
-    assert_eq!((&a.view()["trustSeconds"], &a.view()["pending"]), (&json!(60), &json!(true)));
-    fs::remove_dir(&unfinished).unwrap();
-    a.call("ADD", "c2", "", &config).unwrap();
-    assert_eq!(cluster.state().nodes["a"].trust_seconds, 60);
+    a.upkeep();
+    let mut view = a.view();
+    view["readAtS"] = json!(view["readAtS"].as_u64().unwrap() - 3700);
+    fs::write(a.data().join("cluster/view"), view.to_string()).unwrap();
+    let away = cluster.folder.path().join("away");
+    fs::rename(cluster.store(), &away).unwrap();
+    assert_refused(&a.add("c1"), 11, &["store"]);
+    fs::rename(&away, cluster.store()).unwrap();
+    a.upkeep();
+    a.add("c1").unwrap();
 }
 
 /// A claim whose pod lives on a node that comes back is held by that node again, so no operator can release it.
@@ -121,7 +155,7 @@ fn a_forgotten_node_that_comes_back_holds_the_claims_of_its_living_containers() 
     let address = a.call("ADD", "vm", "claim=db", &a.config()).unwrap();
     a.call("ADD", "gone", "claim=old", &a.config()).unwrap();
     b.add("c0").unwrap();
-    b.operator(&["forget", "a", "--fenced"]);
+    b.operator(&["forget", "a", "--fenced", "--force"]);
     fs::remove_file(a.data().join(a.view()["claims"]["old"][0].as_str().unwrap())).unwrap();
     a.later_seconds = 4000;
     a.add("more").unwrap();
@@ -143,9 +177,8 @@ fn a_run_whose_addresses_cool_down_is_not_given_back() {
     };
     let release = |cluster: &TestCluster| {
         let a = cluster.machine("a");
-        for number in [0, 1, 2, 3, 4, 5, 0, 0] {
-            a.del(&format!("a{number}"));
-        }
+        (0..6).for_each(|number| a.del(&format!("a{number}")));
+        a.upkeep();
     };
     release(&cluster);
     let (others, _) = cluster.machine("b").fill();
@@ -172,8 +205,10 @@ fn an_add_that_was_stopped_for_longer_than_its_trust_gives_no_address_of_another
         let path = a.data().join("cluster/view");
         let mut view = a.view();
         view["trustSeconds"] = json!(0);
-        fs::write(&path, view.to_string()).unwrap();
-        b.operator(&["forget", "a", "--fenced"]);
+        let next = path.with_extension("next");
+        fs::write(&next, view.to_string()).unwrap();
+        fs::rename(&next, &path).unwrap();
+        b.operator(&["forget", "a", "--fenced", "--force"]);
         let (others, _) = b.fill();
         drop(held);
         (add.join().unwrap(), others)
@@ -248,7 +283,7 @@ fn two_nodes_that_claim_one_name_at_once_get_one_address() {
     let cluster = cluster(2);
     let machines = ["a", "b", "c"].map(|name| cluster.machine(name));
     for round in 0..4 {
-        let args = format!("claim=db{round}");
+        let args = format!("claim=db{round};claimMoves=1");
         let answers = thread::scope(|scope| {
             let threads = [0, 1, 2].map(|at: usize| {
                 scope.spawn({
@@ -261,7 +296,7 @@ fn two_nodes_that_claim_one_name_at_once_get_one_address() {
         let given: Vec<&String> = answers.iter().flatten().collect();
         assert!(given.len() == 2 && given[0] == given[1], "two of three hold it: {answers:?}");
         let refused = answers.iter().find(|answer| answer.is_err()).unwrap();
-        assert_refused(refused, 103, &["is held by nodes"]);
+        assert_refused(refused, 103, &["is held by"]);
     }
 }
 
@@ -274,7 +309,7 @@ fn del_while_the_store_is_away_and_forget_after_it_free_each_address_once() {
     fs::rename(cluster.store(), &away).unwrap();
     (0..3).for_each(|number| a.del(&format!("a{number}")));
     fs::rename(&away, cluster.store()).unwrap();
-    b.operator(&["forget", "a", "--fenced"]);
+    b.operator(&["forget", "a", "--fenced", "--force"]);
     a.later_seconds = 4000;
     let mut all = vec![given[3].clone(), a.add("new").unwrap()];
     all.extend(b.fill().0);
@@ -285,17 +320,17 @@ fn del_while_the_store_is_away_and_forget_after_it_free_each_address_once() {
 
 /// What another release has recorded would be dropped by a write.
 #[test]
-fn a_document_of_a_newer_release_is_not_written() {
+fn a_record_of_a_newer_release_is_not_written() {
     let cluster = cluster(2);
     cluster.machine("a").add("c0").unwrap();
-    let path = cluster.store().join("net.json");
-    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    for place in ["/leases", "/runs/0/lease", "/nodes/a/lease"] {
-        let mut newer = whole.clone();
-        let (parent, key) = place.rsplit_once('/').unwrap();
-        newer.pointer_mut(parent).unwrap()[key] = json!(1);
-        fs::write(&path, newer.to_string()).unwrap();
-        assert_refused(&cluster.machine("b").add("c1"), 106, &["net.json", "upgrade this node"]);
-        assert_eq!(fs::read_to_string(&path).unwrap(), newer.to_string());
+    for key in ["network", "nodes/a", "runs/10.9.0.0"] {
+        cluster.overwrite(key, |record| record["lease"] = json!(1));
+        let (folder, number) = cluster.newest(key);
+        let mut a = cluster.machine("a");
+        a.later_seconds = 4000;
+        assert_refused(&a.call("ADD", "c1", "IP=10.9.0.20", &a.config()), 106, &[key, "upgrade this node"]);
+        fs::remove_file(folder.join(number.to_string())).unwrap();
     }
+    cluster.overwrite("network", |record| record["form"] = json!(3));
+    assert_refused(&cluster.machine("b").add("c1"), 106, &["form 3", "Upgrade this node"]);
 }

@@ -94,7 +94,7 @@ fn beside_host_local() {
         Err(why) => println!("claim in etcd: {why}"),
         Ok(etcd) => {
             nodes.keys["store"] = etcd.store();
-            assert!(etcd.is_ready("/cni/net"));
+            assert!(etcd.is_ready("/cni/net/"));
             println!("claim in etcd: {}", claims(&nodes, executable, "etcd", &node));
         }
     }

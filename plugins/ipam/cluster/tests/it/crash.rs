@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testns::trace::Program;
 use testns::{Attachment, Call, Node, Subject, Verb};
 
-use crate::test_cluster::PLUGIN;
+use crate::test_cluster::{self, PLUGIN};
 
 /// Two nodes, `a` and `b`, in folders of one machine.
 struct Bench<'a> {
@@ -18,7 +18,13 @@ struct Bench<'a> {
     store: Value,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    fn new(node: &'a Node, store: Value) -> Self {
+        let bench = Self { node, store };
+        bench.operate("b", &["init"]);
+        bench
+    }
+
     fn config(&self, name: &str) -> Value {
         json!({
             "cniVersion": "1.1.0", "name": "net", "type": "cluster",
@@ -85,27 +91,30 @@ impl Bench<'_> {
         assert_eq!(given.len(), count, "{label}: {given:?}");
         self.call(Verb::Add, name, "more").run(self.node).fails_with(105);
         ids.iter().for_each(|id| self.del(name, id));
+        self.operate(name, &["upkeep"]);
     }
 
     /// Both nodes together can use the range to its last address.
     fn assert_serves(&self, label: &str) {
-        assert!(self.operate("a", &["check"]).contains("no address in two"), "{label}");
         let mut given = BTreeSet::new();
         for (node, count) in [("a", 2), ("b", 2)] {
             for number in 0..count {
                 assert!(given.insert(self.add(node, &format!("s{number}"))), "{label}: twice: {given:?}");
             }
         }
+        assert!(self.operate("a", &["check"]).contains("no address in two"), "{label}");
         for node in ["a", "b"] {
             for number in 0..2 {
                 self.del(node, &format!("s{number}"));
             }
+            self.operate(node, &["upkeep"]);
         }
     }
 }
 
+/// Before each call of an ADD or DEL, which make a dozen, give or take one.
 fn at_each_call(check: impl FnMut(usize) -> bool) {
-    at_calls(12, check);
+    at_calls(6, check);
 }
 
 fn at_calls(least: usize, mut check: impl FnMut(usize) -> bool) {
@@ -122,7 +131,7 @@ pub(crate) fn node() -> Node {
 
 /// Kills ADD before each of its calls, while it claims.
 pub(crate) fn kill_add(node: &Node, store: Value) {
-    let bench = Bench { node, store };
+    let bench = Bench::new(node, store);
     bench.add("b", "other");
     at_each_call(|n| {
         // Each container needs a claim, as a run is one address.
@@ -131,14 +140,14 @@ pub(crate) fn kill_add(node: &Node, store: Value) {
         bench.del("a", "c1");
         bench.assert_serves(&label);
         std::fs::remove_dir_all("/var/lib/cni/a").unwrap();
-        bench.operate("b", &["forget", "a", "--fenced"]);
+        bench.operate("b", &["forget", "a", "--fenced", "--force"]);
         hit.is_some()
     });
 }
 
 /// Kills DEL before each of its calls, while it gives back.
 pub(crate) fn kill_del(node: &Node, store: Value) {
-    let bench = Bench { node, store };
+    let bench = Bench::new(node, store);
     at_each_call(|n| {
         for id in ["c1", "c2", "c3"] {
             bench.add("a", id);
@@ -156,7 +165,7 @@ pub(crate) fn kill_del(node: &Node, store: Value) {
 
 /// Kills ADD, and then DEL, with a claim before each of its calls. The claim keeps its address, and is released then.
 pub(crate) fn kill_claim(node: &Node, store: Value) {
-    let bench = Bench { node, store };
+    let bench = Bench::new(node, store);
     bench.add("a", "other");
     let claim = |verb, name: &str| bench.claim(verb, name, "db");
     let ip = |result: Value| result["ips"][0]["address"].as_str().unwrap().to_owned();
@@ -166,10 +175,12 @@ pub(crate) fn kill_claim(node: &Node, store: Value) {
             let hit = claim(verb, "a").kill_before(node, n).hit;
             let label = format!("{verb} with a claim killed before {n}: {hit:?}");
             claim(Verb::Del, "a").run(node).ok();
+            bench.operate("a", &["upkeep"]);
             let address = ip(claim(Verb::Add, "b").run(node).ok());
             assert!(before.is_none_or(|before| before == address), "{label}: {address}");
             assert!(bench.operate("b", &["check"]).contains("no address in two"), "{label}");
             claim(Verb::Del, "b").run(node).ok();
+            bench.operate("b", &["upkeep"]);
             bench.operate("b", &["release", "db"]);
             hit.is_some()
         });
@@ -179,11 +190,12 @@ pub(crate) fn kill_claim(node: &Node, store: Value) {
 
 /// Kills an operator's `forget` before each of its calls.
 pub(crate) fn kill_forget(node: &Node, store: Value) {
-    let bench = Bench { node, store };
-    let words = ["forget", "a", "--fenced"];
+    let bench = Bench::new(node, store);
+    let words = ["forget", "a", "--fenced", "--force"];
     bench.add("b", "other");
     at_calls(4, |n| {
         bench.add("a", "c1");
+        bench.operate("a", &["upkeep"]);
         let hit = bench.kill_operator("b", &words, n);
         let label = format!("forget killed before {n}: {hit:?}");
         bench.again("b", &words, "no node a is recorded", &label);
@@ -196,12 +208,13 @@ pub(crate) fn kill_forget(node: &Node, store: Value) {
 
 /// Kills an operator's `release` before each of its calls.
 pub(crate) fn kill_release(node: &Node, store: Value) {
-    let bench = Bench { node, store };
+    let bench = Bench::new(node, store);
     let words = ["release", "db"];
     bench.add("b", "other");
     at_calls(1, |n| {
         let given = bench.claim(Verb::Add, "a", "db").run(node).ok();
         bench.claim(Verb::Del, "a", "db").run(node).ok();
+        bench.operate("a", &["upkeep"]);
         let hit = bench.kill_operator("b", &words, n);
         let label = format!("release killed before {n}: {hit:?}");
         bench.again("b", &words, "there is no claim db", &label);
@@ -215,7 +228,7 @@ pub(crate) fn kill_release(node: &Node, store: Value) {
 
 /// Kills an operator's `import` before each of its calls.
 pub(crate) fn kill_import(node: &Node, store: Value) {
-    let bench = Bench { node, store };
+    let bench = Bench::new(node, store);
     let file = node.work_dir().join("pools.json");
     let allocations = json!({ "5": { "podref": "shop/a" }, "6": { "podref": "shop/b" } });
     std::fs::write(&file, json!({ "spec": { "range": "10.9.0.0/28", "allocations": allocations } }).to_string())
@@ -231,6 +244,7 @@ pub(crate) fn kill_import(node: &Node, store: Value) {
             let given = bench.claim(Verb::Add, "a", claim).run(node).ok();
             assert_eq!(given["ips"][0]["address"], address, "{label}");
             bench.claim(Verb::Del, "a", claim).run(node).ok();
+            bench.operate("a", &["upkeep"]);
             bench.operate("b", &["release", claim]);
         }
         hit.is_some()
@@ -242,20 +256,20 @@ pub(crate) fn empty_folders() {
     ["a", "b"].iter().for_each(|name| drop(std::fs::remove_dir_all(Path::new("/var/lib/cni").join(name))));
 }
 
-/// A store's document, which a test puts back.
-pub(crate) struct Document<'a> {
-    pub(crate) read: &'a dyn Fn() -> String,
-    pub(crate) write: &'a dyn Fn(&str),
-}
-
-/// Kills an operator's `repair` before each of its calls, after the store went back to an older document.
-pub(crate) fn kill_repair(node: &Node, store: Value, document: &Document<'_>) {
-    let bench = Bench { node, store };
+/// Kills an operator's `repair` before each of its calls, after the folder of the store went back to a copy.
+fn kill_repair(node: &Node, store: Value) {
+    let path = std::path::PathBuf::from(store["path"].as_str().unwrap()).join("net");
+    let bench = Bench::new(node, store);
+    let saved = tempfile::tempdir().unwrap();
+    let saved = saved.path().join("net");
     at_calls(4, |n| {
         let first = bench.add("a", "c1");
-        let copy = (document.read)();
+        bench.operate("a", &["upkeep"]);
+        test_cluster::copy(&path, &saved);
         let more = ["c2", "c3"].map(|id| bench.add("a", id));
-        (document.write)(&copy);
+        bench.operate("a", &["upkeep"]);
+        std::fs::remove_dir_all(&path).unwrap();
+        std::fs::rename(&saved, &path).unwrap();
         let hit = bench.kill_operator("a", &["repair"], n);
         let label = format!("repair killed before {n}: {hit:?}");
         bench.operate("a", &["repair"]);
@@ -266,7 +280,8 @@ pub(crate) fn kill_repair(node: &Node, store: Value, document: &Document<'_>) {
             "{label}: {others:?}"
         );
         (0..3).for_each(|number| bench.del("b", &format!("b{number}")));
-        bench.operate("b", &["forget", "a", "--fenced"]);
+        bench.operate("b", &["upkeep"]);
+        bench.operate("b", &["forget", "a", "--fenced", "--force"]);
         std::fs::remove_dir_all("/var/lib/cni/a").unwrap();
         bench.assert_gets("b", 13, &label);
         hit.is_some()
@@ -305,9 +320,6 @@ fn an_operators_commands_killed_anywhere_are_called_again() {
         kill(&node, store);
         empty_folders();
     }
-    let (folder, store) = folder();
-    let path = folder.path().join("net.json");
-    let read = || std::fs::read_to_string(&path).unwrap();
-    let write = |text: &str| std::fs::write(&path, text).unwrap();
-    kill_repair(&node, store, &Document { read: &read, write: &write });
+    let (_folder, store) = folder();
+    kill_repair(&node, store);
 }

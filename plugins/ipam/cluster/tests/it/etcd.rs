@@ -56,6 +56,7 @@ fn a_killed_leader_and_a_lost_quorum_delay_claims_and_nothing_else() {
     assert_eq!(etcd.cluster.machine("a").add("d3").unwrap(), given[3], "the one that is free");
     etcd.cluster.keys = whole;
     etcd.members.restart(leader);
+    etcd.cluster.machine("a").upkeep();
     given.extend(more);
     given.push(etcd.cluster.machine("a").add("last").unwrap());
     given.push(etcd.cluster.machine("b").add("other").unwrap());
@@ -68,11 +69,11 @@ fn etcd_and_node_verify_each_other_and_a_role_without_the_key_is_refused() {
     let Some(mut etcd) = Etcd::start_or_skip("etcd_and_node_verify_each_other", ipam) else { return };
     etcd.cluster.machine("a").add("c0").unwrap();
     let folder = etcd.cluster.folder.path().to_owned();
-    etcd.members.enable_auth(&["/cni/net"]);
+    etcd.members.enable_auth(&["--prefix", "/cni/net/"]);
     etcd.cluster.machine("b").add("c1").unwrap();
     let mut refused = |change: &[(&str, &Path)], code: u64, words: &[&str]| {
         let before = etcd.cluster.keys.clone();
-        etcd.cluster.keys["store"]["timeoutSeconds"] = json!(1);
+        etcd.cluster.keys["store"]["timeoutSeconds"] = json!(3);
         for (key, value) in change {
             etcd.cluster.keys["store"][key] = json!(value);
         }
@@ -81,7 +82,7 @@ fn etcd_and_node_verify_each_other_and_a_role_without_the_key_is_refused() {
     };
     let of = |name: &str| folder.join(name);
     let stranger = [("certFile", &*of("stranger.pem")), ("keyFile", &*of("stranger.key"))];
-    refused(&stranger, 102, &["permission denied", "readwrite /cni/net"]);
+    refused(&stranger, 102, &["permission denied", "readwrite --prefix /cni/net/"]);
     refused(&[("caFile", &*of("other.pem"))], 11, &["invalid peer certificate"]);
     let foreign = [("certFile", &*of("other.pem")), ("keyFile", &*of("other.key"))];
     refused(&foreign, 11, &["https://127.0.0.1:2389"]);
@@ -113,10 +114,6 @@ fn an_operators_commands_on_etcd_killed_anywhere_are_called_again() {
         kill(&etcd.node, store.clone());
         crash::empty_folders();
     }
-    store["prefix"] = json!("/fourth");
-    let read = || etcd.members.ctl("node", &["get", "/fourth/net", "--print-value-only"]);
-    let write = |text: &str| drop(etcd.members.ctl("node", &["put", "/fourth/net", text.trim_end()]));
-    crash::kill_repair(&etcd.node, store, &crash::Document { read: &read, write: &write });
 }
 
 /// The members have an older history: a node that has written since then is refused until it has written back what it holds.
@@ -133,8 +130,10 @@ fn etcd_restored_from_a_snapshot_is_found_and_repaired() {
     }
     etcd.members.restore(snapshot.to_str().unwrap());
     let (mut a, b) = (etcd.cluster.machine("a"), etcd.cluster.machine("b"));
+    a.operator(&["repair", "--begin"]);
     a.later_seconds = 4000;
     assert_refused(&a.add("a9"), 106, &["cnitool cluster repair net"]);
+    assert_refused(&etcd.cluster.machine("c").add("c0"), 11, &["have not written back yet: a, b"]);
     for machine in [&a, &b] {
         assert!(machine.operator(&["repair"]).contains("the store has what node"));
     }
@@ -167,6 +166,7 @@ fn a_node_that_is_cut_off_from_etcd_and_back_shares_no_address() {
         }
     }
     assert_refused(&refused.unwrap(), 11, &["https://127.0.0.1:9", "addresses are reserved"]);
+    a.upkeep();
     given.extend((10..14).map(|number| a.add(&format!("c{number}")).unwrap()));
     assert_distinct(given.iter());
     for machine in [&a, &b] {

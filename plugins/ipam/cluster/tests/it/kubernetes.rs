@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use cluster::protocol::{self, State};
+use cluster::protocol::{self, Key, Shard};
+use host_local::address::Address;
 use host_local::range::Span;
 use serde_json::{Value, json};
 
@@ -74,7 +75,7 @@ fn pruned(value: &Value, schema: &Value) -> Value {
 }
 
 #[test]
-fn the_schema_of_the_custom_resource_is_structural_and_keeps_a_document() {
+fn the_schema_of_the_custom_resource_is_structural_and_keeps_a_record() {
     let definition: Value = serde_saphyr::from_str(&definition()).unwrap();
     let (names, group) = (&definition["spec"]["names"], definition["spec"]["group"].as_str().unwrap());
     let full = format!("{}.{group}", names["plural"].as_str().unwrap());
@@ -83,9 +84,12 @@ fn the_schema_of_the_custom_resource_is_structural_and_keeps_a_document() {
     faults(schema(&definition), "the object", &mut found);
     assert_eq!(found, [] as [String; 0]);
 
-    let first = host_local::address::Address::from_file_name("10.0.0.1").unwrap();
-    let state = protocol::take(&State { writes: 7, ..State::default() }, "a", Span { first, last: first }).unwrap();
-    let object = json!({ "document": state });
+    let address = Address::from_file_name("10.0.0.1").unwrap();
+    let mut shard = Shard::default();
+    shard.take(Span { first: address, last: address }, "a").unwrap();
+    let base = protocol::base_of(address);
+    let record: Value = serde_json::from_str(&shard.encode(base).unwrap()).unwrap();
+    let object = json!({ "network": "lan", "key": Key::Runs(base).to_string(), "record": record });
     assert_eq!(pruned(&object, schema(&definition)), object, "nothing of it is dropped");
     assert_eq!(pruned(&json!({ "other": 1 }), schema(&definition)), json!({}));
 }

@@ -21,13 +21,15 @@ impl Lan {
         node.install_one(&Subject::ours(), "macvlan");
         let station = node.remote("station");
         node.host().add_veth("eth0", &station, "eth0");
-        Self { node, station, store: tempfile::tempdir().unwrap() }
+        let lan = Self { node, station, store: tempfile::tempdir().unwrap() };
+        assert!(lan.command("init", &lan.config()).output().unwrap().status.success());
+        lan
     }
 
     fn config(&self) -> Value {
         json!({
             "cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "eth0",
-            "ipam": self.ipam("a", &json!([[{ "subnet": "10.9.0.0/28" }], [{ "subnet": "fd09::/124" }]])),
+            "ipam": self.ipam("a", &json!([[{ "subnet": "10.9.0.0/27" }], [{ "subnet": "fd09::/120" }]])),
         })
     }
 
@@ -56,9 +58,15 @@ impl Lan {
     }
 
     fn probe_as(&self, config: &Value, words: &[&str]) -> Output {
+        self.command("check", config).arg("--probe").args(words).output().unwrap()
+    }
+
+    fn command(&self, verb: &str, config: &Value) -> Command {
         let path = self.node.work_dir().join("net.conf");
         std::fs::write(&path, config.to_string()).unwrap();
-        Command::new(PLUGIN).arg("check").arg(&path).arg("--probe").args(words).output().unwrap()
+        let mut command = Command::new(PLUGIN);
+        command.arg(verb).arg(path);
+        command
     }
 
     /// Probes until the outcome is as expected: on a loaded machine an answer may come after the command has ended. The last
@@ -130,21 +138,21 @@ fn the_network_is_asked_who_has_an_address() {
 
     // A second station with an address of each family.
     let station = lan.station.link("eth0").mac;
-    for (address, prefix) in [(&own[0], 28), (&own[1], 124)] {
+    for (address, prefix) in [(&own[0], 27), (&own[1], 120)] {
         let with_prefix = format!("{address}/{prefix}");
         lan.station.add_address("eth0", &with_prefix);
         lan.assert_finds(&[&format!("{address} is answered by "), &station, &macs[0], "two stations have it"]);
         lan.station.delete_address("eth0", &with_prefix);
     }
     // An address that no run has, and one of this node's run that no container has.
-    lan.station.add_address("eth0", "10.9.0.14/28");
-    lan.station.add_address("eth0", "10.9.0.5/28");
+    lan.station.add_address("eth0", "10.9.0.14/27");
+    lan.station.add_address("eth0", "10.9.0.5/27");
     lan.assert_finds(&[
         &format!("10.9.0.14 is answered by {station}, and is in no run"),
         &format!("10.9.0.5 is answered by {station}, and is in a run of this node, which has no container with it"),
     ]);
-    lan.station.delete_address("eth0", "10.9.0.5/28");
-    lan.station.delete_address("eth0", "10.9.0.14/28");
+    lan.station.delete_address("eth0", "10.9.0.5/27");
+    lan.station.delete_address("eth0", "10.9.0.14/27");
 
     // A container that lost its address is no fault of the records.
     second.namespace().delete_addresses("eth0");
@@ -167,7 +175,7 @@ fn a_claim_that_moves_is_answered_twice_and_is_no_conflict() {
         json!({ "cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "eth0", "ipam": ipam })
     };
     let (source, address) = lan.add_as(&of("a"), "claim=vm;IgnoreUnknown=1");
-    let (target, moved) = lan.add_as(&of("b"), "claim=vm;IgnoreUnknown=1");
+    let (target, moved) = lan.add_as(&of("b"), "claim=vm;claimMoves=true;IgnoreUnknown=1");
     assert_eq!(address, moved);
     let macs = [&source, &target].map(|pod| pod.namespace().link("eth0").mac);
     for node in ["a", "b"] {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
 
-use cluster::protocol::{self, State};
+use cluster::protocol::{Key, Records};
+use cluster::store::{Folder, Store};
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 
@@ -28,7 +29,9 @@ impl TestCluster {
         });
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("store")).unwrap();
-        Self { folder, keys }
+        let cluster = Self { folder, keys };
+        cluster.machine("x").operator(&["init"]);
+        cluster
     }
 
     pub(crate) fn store(&self) -> PathBuf {
@@ -40,16 +43,47 @@ impl TestCluster {
             (format!("boot-of-{name}-1-0000-0000-000000000000"), format!("0a:00:00:00:00:{:02x}", name.as_bytes()[0]));
         let home = self.folder.path().join(name);
         fs::create_dir_all(&home).unwrap();
-        Machine { cluster: self, name: name.to_owned(), boot, card, home, later_seconds: 0 }
+        Machine { cluster: self, name: name.to_owned(), boot, card, more_cards: Vec::new(), home, later_seconds: 0 }
     }
 
-    /// The document, which must be without fault.
-    pub(crate) fn state(&self) -> State {
-        let bytes = fs::read(self.store().join("net.json")).unwrap();
-        let state = serde_json::from_slice(&bytes).unwrap();
-        assert_eq!(protocol::faults(&state), [] as [String; 0]);
-        state
+    /// The records, which must be without fault.
+    pub(crate) fn state(&self) -> Records {
+        let records = self.records();
+        assert_eq!(records.faults(), [] as [String; 0]);
+        records
     }
+
+    pub(crate) fn records(&self) -> Records {
+        let store = Folder::new(&self.store(), "net");
+        let mut all = Vec::new();
+        for prefix in ["nodes/", "runs/", "claims/", "wants/"] {
+            all.extend(now(store.list(prefix)).unwrap().into_iter().map(|(key, _, record)| (key, record)));
+        }
+        let network = now(store.read(&[Key::Network])).unwrap().remove(0).1;
+        Records::of(all.into_iter().chain(network.map(|network| (Key::Network, network))))
+    }
+
+    /// Writes a record of the store by hand.
+    pub(crate) fn overwrite(&self, key: &str, change: impl FnOnce(&mut Value)) {
+        let (folder, number) = self.newest(key);
+        let mut value = serde_json::from_slice(&fs::read(folder.join(number.to_string())).unwrap()).unwrap();
+        change(&mut value);
+        fs::write(folder.join((number + 1).to_string()), value.to_string()).unwrap();
+    }
+
+    /// The folder of a key, and its highest number.
+    pub(crate) fn newest(&self, key: &str) -> (PathBuf, u64) {
+        let folder = self.store().join("net").join(key);
+        let numbers =
+            fs::read_dir(&folder).unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        let newest = numbers.max().unwrap();
+        (folder, newest)
+    }
+}
+
+/// The answer of a store that does not wait.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 pub(crate) struct Machine<'a> {
@@ -57,8 +91,9 @@ pub(crate) struct Machine<'a> {
     /// The key `node`.
     pub(crate) name: String,
     pub(crate) boot: String,
-    /// The Ethernet address of its card.
+    /// The Ethernet addresses of its cards, of which the first one may be empty.
     pub(crate) card: String,
+    pub(crate) more_cards: Vec<String>,
     pub(crate) home: PathBuf,
     /// How far its clock of the time since the start is ahead.
     pub(crate) later_seconds: u64,
@@ -84,8 +119,10 @@ impl Machine<'_> {
     /// Runs the plugin's executable where boot and card are this machine's.
     pub(crate) fn run(&self, words: &[&str], variables: &[(&str, &str)], stdin: &str) -> Output {
         let links = self.home.join("links");
-        fs::create_dir_all(links.join("eth0/device")).unwrap();
-        fs::write(links.join("eth0/address"), &self.card).unwrap();
+        for (at, card) in std::iter::once(&self.card).chain(&self.more_cards).enumerate() {
+            fs::create_dir_all(links.join(format!("eth{at}/device"))).unwrap();
+            fs::write(links.join(format!("eth{at}/address")), card).unwrap();
+        }
         fs::write(self.home.join("boot"), &self.boot).unwrap();
         let script = "mount --bind \"$0/boot\" /proc/sys/kernel/random/boot_id && mount --bind \"$0/links\" /sys/class/net && exec \"$@\"";
         let mut command = Command::new("unshare");
@@ -156,6 +193,11 @@ impl Machine<'_> {
     /// The node's view.
     pub(crate) fn view(&self) -> Value {
         serde_json::from_slice(&fs::read(self.data().join("cluster/view")).unwrap()).unwrap()
+    }
+
+    /// Does what is due after calls, once what they have started has ended.
+    pub(crate) fn upkeep(&self) {
+        self.operator(&["upkeep"]);
     }
 
     /// An operator's command; its output.

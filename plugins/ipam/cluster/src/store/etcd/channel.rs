@@ -32,6 +32,8 @@ pub(super) enum Failed {
     Away(String),
     /// The member serves, and refuses this node.
     Refused(String),
+    /// The member serves, and has no room for the request.
+    Full(String),
 }
 
 fn away(error: impl std::fmt::Display) -> Failed {
@@ -124,6 +126,11 @@ fn status(headers: &HeaderMap, is_end: bool) -> Result<(), Failed> {
         Some("0") => Ok(()),
         None if !is_end => Ok(()),
         None => Err(Failed::Away("the answer has no status".to_owned())),
+        // RESOURCE_EXHAUSTED is also "too many requests", which passes; the others do not.
+        Some("8") if message.contains("space") => Err(Failed::Full(message)),
+        Some("3" | "8") if message.contains("too large") || message.contains("larger than max") => {
+            Err(Failed::Full(message))
+        }
         // INVALID_ARGUMENT (a wrong name or token), NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION, UNIMPLEMENTED, UNAUTHENTICATED.
         Some("3" | "5" | "7" | "9" | "12" | "16") => Err(Failed::Refused(message)),
         Some(_) => Err(Failed::Away(message)),
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_message_is_framed_and_an_incomplete_one_is_none() {
-        let message = KeyValue { mod_revision: 7, value: b"v".to_vec() };
+        let message = KeyValue { key: b"k".to_vec(), mod_revision: 7, value: b"v".to_vec() };
         let bytes = framed(&message);
         assert_eq!(unframed::<KeyValue>(bytes.clone()), Some(message));
         for length in 0..bytes.len() {

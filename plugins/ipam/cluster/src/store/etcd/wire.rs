@@ -2,11 +2,15 @@
 
 use prost::{Message, Oneof};
 
-/// `RangeRequest` for one key; linearizable, as `serializable` is not set.
+/// `RangeRequest` for one key, or for those from it to before `range_end`; linearizable, as `serializable` is not set.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
 }
 
 /// `RangeResponse`.
@@ -14,11 +18,15 @@ pub(super) struct RangeRequest {
 pub(super) struct RangeResponse {
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
 }
 
 /// `mvccpb.KeyValue`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
     #[prost(bytes = "vec", tag = "5")]
@@ -57,11 +65,29 @@ pub(super) enum Union {
 pub(super) const EQUAL: i32 = 0;
 pub(super) const MOD: i32 = 2;
 
-/// `RequestOp` with its member `request_put`.
+/// `DeleteRangeRequest` for one key.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DeleteRangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+}
+
+/// `RequestOp`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RequestOp {
-    #[prost(message, optional, tag = "2")]
-    pub(super) put: Option<PutRequest>,
+    #[prost(oneof = "Op", tags = "1, 2, 3")]
+    pub(super) op: Option<Op>,
+}
+
+/// The request of a `RequestOp`.
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Op {
+    #[prost(message, tag = "1")]
+    Range(RangeRequest),
+    #[prost(message, tag = "2")]
+    Put(PutRequest),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRangeRequest),
 }
 
 /// `TxnRequest`.
@@ -78,4 +104,13 @@ pub(super) struct TxnRequest {
 pub(super) struct TxnResponse {
     #[prost(bool, tag = "2")]
     pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) responses: Vec<ResponseOp>,
+}
+
+/// `ResponseOp`, as far as it answers a range.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ResponseOp {
+    #[prost(message, optional, tag = "1")]
+    pub(super) range: Option<RangeResponse>,
 }
