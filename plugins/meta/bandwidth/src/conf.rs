@@ -118,19 +118,16 @@ impl Limit {
     }
 
     /// The shaper, with the reference's numbers.
-    #[must_use]
     pub fn tbf(self) -> Tbf {
         Tbf::new(self.rate_bytes, self.burst_bytes, LATENCY_US)
     }
 
     /// Whether a shaper may be ours or the reference's: it has the same latency.
-    #[must_use]
     pub fn may_have_made(found: &Tbf) -> bool {
         found.is_for(LATENCY_US)
     }
 
     /// Whether packets of a link with this MTU never fit into the bucket.
-    #[must_use]
     pub fn is_below(self, mtu_bytes: u32) -> bool {
         const ETHERNET_HEADER_BYTES: u32 = 14;
         self.burst_bytes < mtu_bytes.saturating_add(ETHERNET_HEADER_BYTES)

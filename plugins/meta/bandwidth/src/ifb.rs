@@ -15,7 +15,6 @@ use std::fmt::Write;
 use chained::Attached;
 
 /// The reference's name, and the one for a container's further interfaces.
-#[must_use]
 pub fn names(attachment: &Attachment) -> [String; 2] {
     let Attachment { network, container_id, ifname } = attachment;
     [hashed(&format!("{network}{container_id}")), hashed(&format!("{network}\0{container_id}\0{ifname}"))]
@@ -54,7 +53,6 @@ fn owner(attachment: &Attachment, link: &Link) -> Owner {
 }
 
 /// Whether a link is the ifb of another attachment, by its name or by its mark. Other programs' ifbs are no attachment's.
-#[must_use]
 pub fn is_anothers(attachment: &Attachment, link: &Link) -> bool {
     let is_ifb = link.kind == Kind::Ifb && link.name.starts_with(PREFIX);
     is_ifb && (!names(attachment).contains(&link.name) || owner(attachment, link) == Owner::Another)
@@ -64,9 +62,6 @@ pub fn is_anothers(attachment: &Attachment, link: &Link) -> bool {
 ///
 /// A link without mark may be that of another interface of the container. It is not the attachment's if the result does not
 /// have it, or the attachment has a marked one.
-///
-/// # Errors
-/// As [`link::find`].
 pub fn find(host: &Kernel, attachment: &Attachment, attached: Option<&Attached>) -> Result<Vec<Link>> {
     let mut found = Vec::new();
     for name in names(attachment) {
@@ -84,9 +79,6 @@ pub fn find(host: &Kernel, attachment: &Attachment, attached: Option<&Attached>)
 }
 
 /// The name for a new link: the reference's, if it is free.
-///
-/// # Errors
-/// As [`link::find`].
 pub fn free_name(host: &Kernel, attachment: &Attachment) -> Result<String> {
     let [first, further] = names(attachment);
     Ok(if link::find(host, &first)?.is_none() { first } else { further })

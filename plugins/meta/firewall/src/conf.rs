@@ -6,7 +6,6 @@ use serde::Deserialize;
 /// The keys, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
-    /// `backend`.
     pub backend: Backend,
     /// `firewalldZone`.
     pub zone: String,
@@ -40,7 +39,6 @@ pub enum Policy {
 
 impl Policy {
     /// The word in the config.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SameBridge => "same-bridge",
@@ -57,7 +55,6 @@ impl Policy {
 /// What DEL and GC need of the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
-    /// `backend`.
     pub backend: Backend,
     /// `firewalldZone`.
     pub zone: String,

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -64,10 +65,8 @@ impl CallError {
 }
 
 impl Firewalld {
-    /// Connects to the system bus, if there is one, and firewalld is on it.
-    ///
-    /// # Errors
-    /// The system bus cannot be asked, as no thread can be made.
+    /// Connects to the system bus, if there is one, and firewalld is on it, with zones of this network namespace.
+    /// Errors: the system bus cannot be asked, as no thread can be made.
     pub(crate) fn find() -> Result<Option<Self>, std::io::Error> {
         let path = match rustbus::get_system_bus_path() {
             Ok(path) => path,
@@ -91,21 +90,31 @@ impl Firewalld {
         }
     }
 
-    /// firewalld, if it is on this bus.
+    /// firewalld, if it is on this bus and not another namespace's.
     fn on(mut conn: DuplexConn) -> Option<Self> {
         conn.send_hello(Timeout::Duration(CONNECT_DEADLINE)).ok()?;
         let mut found = Self(conn);
+        if !found.ask_bus("NameHasOwner")?.body.parser().get::<bool>().ok()? {
+            return None;
+        }
+        let process = found.ask_bus("GetConnectionUnixProcessID")?.body.parser().get::<u32>().ok();
+        if is_elsewhere(process) {
+            tracing::info!(process, "firewalld is in another user or network namespace: going on without it");
+            return None;
+        }
+        Some(found)
+    }
+
+    /// The bus's answer to a question about firewalld.
+    fn ask_bus(&mut self, member: &str) -> Option<MarshalledMessage> {
         let mut ask =
-            MessageBuilder::new().call("NameHasOwner").with_interface(BUS).on("/org/freedesktop/DBus").at(BUS).build();
+            MessageBuilder::new().call(member).with_interface(BUS).on("/org/freedesktop/DBus").at(BUS).build();
         ask.body.push_param(NAME).ok()?;
-        let answer = found.exchange(&ask, CONNECT_DEADLINE).ok()?;
-        answer.body.parser().get::<bool>().ok()?.then_some(found)
+        self.exchange(&ask, CONNECT_DEADLINE).ok()
     }
 
     /// Adds, removes or looks for an address in a zone.
-    ///
-    /// # Errors
-    /// The error of firewalld or the bus.
+    /// Errors: the error of firewalld or the bus.
     pub(crate) fn call(&mut self, method: Method, zone: &str, address: IpAddr) -> Result<Answer, CallError> {
         let (member, nothing_to_do) = match method {
             Method::Add => ("addSource", "ZONE_ALREADY_SET"),
@@ -148,5 +157,26 @@ impl Firewalld {
                 return Ok(answer);
             }
         }
+    }
+}
+
+/// The inode of the first user namespace (`PROC_USER_INIT_INO` of linux/proc_ns.h).
+const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+/// Whether firewalld, with this pid on the bus, is in another user or network namespace. Where its process cannot be seen, it is
+/// in the node's, whose services are in the first user namespace: rootless runtimes see the node's bus, too.
+fn is_elsewhere(process: Option<u32>) -> bool {
+    let namespace = |process: &str, kind: &str| {
+        let found = std::fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    // The pid may be another process's in this PID namespace.
+    let seen = process.map(|process| process.to_string()).filter(|process| {
+        std::fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.starts_with("firewalld"))
+    });
+    let same = |kind| Some(namespace(seen.as_deref()?, kind)? == namespace("thread-self", kind)?);
+    match (same("user"), same("net")) {
+        (Some(has_user), Some(has_net)) => !(has_user && has_net),
+        _ => namespace("self", "user").is_some_and(|(_, inode)| inode != FIRST_USER_NAMESPACE),
     }
 }

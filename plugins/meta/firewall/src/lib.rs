@@ -22,6 +22,7 @@ use chained::{
 use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, Names, Noted, OfNetwork};
 use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName, SpecVersion};
+use interface::owner_by_reservation::{Holder, Reserved};
 use netops::OpError;
 use netops::nft::Family;
 
@@ -156,7 +157,13 @@ impl ChainedPlugin for Firewall {
 
     async fn del(removing: &Removing<'_, Removal>) -> Vec<CniError> {
         let Removal { backend, zone } = removing.removal;
-        let addresses = removing.attached.map(|attached| addresses(&attached.result)).unwrap_or_default();
+        let mut addresses = removing.attached.map(|attached| addresses(&attached.result)).unwrap_or_default();
+        let reserved = Reserved::of(removing.object);
+        // The next owner's rules and sources are alike. The reference's rules name no attachment, sources never do.
+        addresses.retain(|address| {
+            let holder = reserved.holder(removing.attachment, *address);
+            matches!(holder, None | Some(Holder::Own))
+        });
         let names = Names::from(removing.attachment);
         let timer = Timer::start();
         let mut errors: Vec<CniError> = each(removing.raw.search_path(), &mut |table, family| {
@@ -204,9 +211,7 @@ impl ChainedPlugin for Firewall {
 
 /// What GC of the network would remove if no attachment were valid. Changes nothing. Sources of firewalld's zones, which GC
 /// leaves, are not among them.
-///
-/// # Errors
-/// The refusal of the kernel or iptables.
+/// Errors: the refusal of the kernel or iptables.
 pub fn inventory(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>, CniError> {
     let (mut found, network) = (Vec::new(), OfNetwork::new(network.as_str()));
     let errors = each(search_path, &mut |table, _| {
@@ -277,8 +282,11 @@ fn find_firewalld(backend: Backend) -> Result<Option<Firewalld>, CniError> {
         Backend::Iptables | Backend::Nftables => Ok(None),
         Backend::Found => look_for_firewalld(),
         Backend::Firewalld => look_for_firewalld()?.map(Some).ok_or_else(|| {
-            CniError::new(Code::TRY_AGAIN, "cannot use backend firewalld: it is not on the system bus")
-                .detail("Start firewalld, or use backend iptables.")
+            CniError::new(
+                Code::TRY_AGAIN,
+                "cannot use backend firewalld: none with zones of this network namespace is on the system bus",
+            )
+            .detail("Start firewalld, or use backend iptables.")
         }),
     }
 }

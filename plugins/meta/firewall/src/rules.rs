@@ -453,9 +453,7 @@ fn end_isolation(
 }
 
 /// Whether packets reach the rules, and those of policies before they pass.
-///
-/// # Errors
-/// The error that keeps packets from the chain.
+/// Errors: the error that keeps packets from the chain.
 pub(crate) fn probe(table: &mut Table<'_>, policy: Option<Policy>) -> Result<()> {
     table.expect_packets(FORWARD)?;
     if policy.is_some() && policies_passed_by(&table.list(FORWARD)?.unwrap_or_default()).is_some() {

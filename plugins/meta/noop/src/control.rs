@@ -66,7 +66,6 @@ struct LogEntry<'a> {
 
 impl CmdArgs {
     /// The call with these variables and this stdin.
-    #[must_use]
     pub fn of(env: &Environment, stdin: &[u8]) -> Self {
         Self {
             container_id: env.container_id.clone(),
@@ -82,18 +81,12 @@ impl CmdArgs {
 
 impl Control {
     /// Reads a control file.
-    ///
-    /// # Errors
-    /// Code 5 if it cannot be read, 6 if it is no such JSON.
     pub fn read(path: &str) -> Result<Self, CniError> {
         let bytes = fs::read(path).map_err(|error| failed("read", path, &error))?;
         Self::parse(path, &bytes)
     }
 
     /// Reads the content of the control file `path`.
-    ///
-    /// # Errors
-    /// Code 6 if it is no such JSON.
     pub fn parse(path: &str, bytes: &[u8]) -> Result<Self, CniError> {
         let undecodable =
             |why: String| CniError::new(Code::DECODING, format!("cannot read control file {path}: {why}"));
@@ -102,17 +95,11 @@ impl Control {
     }
 
     /// Writes the control file, in place: a test may hold it open.
-    ///
-    /// # Errors
-    /// Code 5.
     pub fn write(&self, path: &str) -> Result<(), CniError> {
         write_json(self, path)
     }
 
     /// Appends the recorded call to the JSON array in `path`, which must be there and may be empty.
-    ///
-    /// # Errors
-    /// Code 5 if it cannot be read or written, 6 if it is no array.
     pub fn append_to_log(&self, path: &str) -> Result<(), CniError> {
         let bytes = fs::read(path).map_err(|error| failed("read", path, &error))?;
         let no_array = |why: &str| CniError::new(Code::DECODING, format!("cannot append to command log {path}: {why}"));
@@ -130,9 +117,6 @@ impl Control {
     }
 
     /// Fails if the control file wants that.
-    ///
-    /// # Errors
-    /// The error it describes.
     pub fn error(&self) -> Result<(), CniError> {
         let code = match self.report_error_code {
             0 => Code::INTERNAL,
@@ -145,7 +129,6 @@ impl Control {
     }
 
     /// Exit status after everything else: the low eight bits, as the kernel passes them on.
-    #[must_use]
     pub fn exit_status(&self) -> u8 {
         let [low, ..] = self.exit_with_code.max(0).to_le_bytes();
         low

@@ -60,14 +60,15 @@ pub enum Mark {
     External(String),
 }
 
-/// `onPortInUse`: what ADD does if another container holds a host port.
+/// `onPortInUse`: what ADD does if another container holds a host port, or a program of the node listens on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnPortInUse {
-    /// The first container keeps the port, and a warning in the log names it: as the reference, which logs nothing.
+    /// The first container keeps the port, a program loses it, and a warning in the log names either: as the reference, which
+    /// logs nothing.
     #[default]
     Log,
-    /// ADD fails, and its error names the container.
+    /// ADD fails, and its error names the container or program.
     Error,
 }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use chained::Attached;
 use cni_filter::Filter;
 pub use cni_filter::iptables::rule::Protocol;
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::{FoundRule, Table, TableName};
 use cni_spec::Attachment;
+use ipnetwork::IpNetwork;
 use netops::error::Result;
 
 use crate::pod_ports::{FAMILIES, is_conditional, names};
@@ -51,6 +53,13 @@ impl Forward {
     }
 }
 
+/// The addresses that ports are forwarded to: the first of each family on the container's interface. One of the node's side alone
+/// is none.
+pub fn targets(attached: &Attached) -> impl Iterator<Item = IpNetwork> {
+    let all = || attached.ips().map(|ip| ip.address);
+    [all().find(IpNetwork::is_ipv4), all().find(IpNetwork::is_ipv6)].into_iter().flatten()
+}
+
 /// The rules of both backends and both variants of iptables, in the order in which the kernel tries them: of equal ports
 /// the first one gets the packets. Changes nothing. Rules with conditions that only iptables knows are left out.
 ///
@@ -88,6 +97,14 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
         }
     }
     Ok(found)
+}
+
+/// Whether a process, as `NAME (PID)`, listens only to keep the ports of its runtime's containers from other programs.
+#[must_use]
+pub fn is_holder(process: &str) -> bool {
+    // Of podman.
+    const HOLDERS: [&str; 2] = ["conmon", "rootlessport"];
+    process.rsplit_once(" (").is_some_and(|(name, _)| HOLDERS.contains(&name))
 }
 
 const OF_NODE: &str = "the node itself does not get to it";
@@ -196,4 +213,17 @@ fn forward(found: &FoundRule, has_conditions: bool) -> Option<Forward> {
     let owner = found.note.clone().or_else(|| rule.comment.clone()).unwrap_or_default();
     let (protocol, port) = (rule.protocol?, rule.port?);
     Some(Forward { protocol, address, port, to, is_conditional, is_entered: true, lost: None, owner })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_holder;
+
+    #[test]
+    fn processes_that_hold_the_ports_of_their_containers_take_none() {
+        assert!(is_holder("conmon (37)") && is_holder("rootlessport (4)"));
+        for other in ["docker-proxy (37)", "conmonitor (37)", "my conmon (1)", "conmon"] {
+            assert!(!is_holder(other), "{other}");
+        }
+    }
 }

@@ -101,6 +101,8 @@ impl PodPorts<'_> {
                 destination: mapping.destination().and_then(|ip| is(ip.into())),
                 ..Rule::default()
             };
+            let spare = |ip: IpAddr| Rule { destination: is(ip.into()), target: Target::Return, ..port.clone() };
+            rules.extend(self.spared(mapping).map(spare));
             if let Some((snat, chain)) = set_mark {
                 let mark = |source| Rule { source, target: Target::Jump(chain.to_owned()), ..port.clone() };
                 if snat.masq_all {
@@ -132,6 +134,11 @@ impl PodPorts<'_> {
         // Another attachment's rules forward to another address.
         KnownAddresses { addresses: address, held: &|| None }
     }
+}
+
+/// Whether the rule spares an address that a program of the node listens on.
+fn returns(found: &FoundRule) -> bool {
+    found.rule.as_ref().is_some_and(|rule| rule.target == Target::Return)
 }
 
 /// The rules without those that equal an earlier one.
@@ -234,7 +241,10 @@ fn ports(pod: &PodPorts<'_>) -> Vec<u16> {
 
 /// The edits of an ADD, and in `contest` the containers that hold a port already.
 pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Contest<'_>) -> Result<Vec<Edit>> {
-    let (chain, found) = choose_chain(table, pod)?;
+    let (chain, mut found) = choose_chain(table, pod)?;
+    if pod.spared.is_none() {
+        found.iter_mut().for_each(|rules| rules.retain(|found| !returns(found)));
+    }
     let entries = table.list_ports(DNAT, &chain, &ports(pod))?;
     let is_own = |found: &FoundRule| found.goes_to() == Some(chain.as_str());
     let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);

@@ -9,6 +9,7 @@
 //! | `other_entries` | the rules that another entry of the list has |
 //! | `accept` | the rules that let forwarded connections pass a policy of DROP |
 //! | `port_holder` | containers that hold a port already |
+//! | `node_programs` | programs of the node that listen on a port |
 //! | [`forwards`] | the rules on the node, for programs that show them |
 //! | [`inventory()`] | what GC would remove |
 //! | `route_localnet` | what 127.0.0.1 needs |
@@ -29,10 +30,12 @@ mod put_back;
 mod undo;
 
 mod inventory;
+mod node_programs;
 mod route_localnet;
 
 pub use inventory::{inventory, words};
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -42,7 +45,6 @@ use cni_filter::iptables::{Edit, Table, TableName};
 use cni_filter::{Filter, OfNetwork, Stale};
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use interface::owner_by_reservation::Reserved;
-use ipnetwork::IpNetwork;
 use netops::nft::Family;
 use netops::nft::conntrack::{self, Flow};
 use netops::{Kernel, OpError, route};
@@ -52,6 +54,7 @@ use backend::{choose, with_table};
 use conf::{Backend, Conf, OnPortInUse};
 use pod_ports::{FAMILIES, Forwarded, KnownAddresses, PodPorts, names};
 use port_holder::{Contest, Holder, Replaced};
+use route_localnet::Enabled;
 use undo::Unmap;
 
 /// The plugin.
@@ -69,16 +72,25 @@ impl ChainedPlugin for Portmap {
             return Ok(());
         }
         let mut filter = open(call.raw.search_path())?;
-        let pods = pods(call, conf);
+        let mut pods = pods(call, conf);
+        if pods.iter().all(|pod| pod.mappings().is_empty()) {
+            let ifname = call.attachment.ifname.as_str();
+            tracing::warn!(
+                ifname,
+                "no port is forwarded: prevResult has no address of their family on an interface in the container"
+            );
+        }
+        node_programs::look(&mut pods, conf.on_port_in_use == OnPortInUse::Error)?;
         for pod in &pods {
             let mut contest = contest(call, conf);
-            let accepted = Accepted::default();
+            let (accepted, enabled) = (Accepted::default(), Rc::<RefCell<Enabled>>::default());
             txn.push(Box::new(Unmap {
                 attachment: call.attachment.clone(),
                 conf: conf.clone(),
                 address: pod.address,
                 replaced: Rc::clone(&contest.replaced),
                 accepted: Rc::clone(&accepted),
+                enabled: Rc::clone(&enabled),
                 search_path: call.raw.search_path().to_owned(),
             }));
             let timer = Timer::start();
@@ -90,9 +102,7 @@ impl ChainedPlugin for Portmap {
             added?;
             report(&contest)?;
             accept(&mut filter, pod, &accepted)?;
-            if pod.family == Family::Ip {
-                route_localnet::enable(&Kernel::host().map_err(failed)?, pod).map_err(failed)?;
-            }
+            route_localnet::enable(call, pod, &enabled)?;
             redirect_flows(pod, &contest);
             txn.checkpoint().await;
         }
@@ -109,12 +119,13 @@ impl ChainedPlugin for Portmap {
         if conf.mappings.is_empty() {
             return Ok(());
         }
-        let pods = pods(call, conf);
+        let mut pods = pods(call, conf);
         if pods.is_empty() {
             preview
                 .unknown
                 .push("the rules that forward ports: the container's address is not known before".to_owned());
         }
+        node_programs::look(&mut pods, conf.on_port_in_use == OnPortInUse::Error)?;
         let mut filter = open(call.raw.search_path())?;
         for pod in pods {
             let mut contest = contest(call, conf);
@@ -186,7 +197,7 @@ impl ChainedPlugin for Portmap {
                 Ok(())
             })?;
             let is_off = |key| format!("this is lost: {key}=1");
-            lost.extend(route_localnet::lost(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?.map(is_off));
+            lost.extend(route_localnet::lost(call, &pod).map_err(failed)?.map(is_off));
         }
         Ok(lost)
     }
@@ -203,7 +214,9 @@ impl ChainedPlugin for Portmap {
         };
         let known = KnownAddresses { addresses: &addresses, held: &held };
         let timer = Timer::start();
-        let left = unmap(removing.attachment, removing.raw.search_path(), &known);
+        let search_path = removing.raw.search_path();
+        let mut left = unmap(removing.attachment, search_path, &known);
+        left.extend(route_localnet::forget(&names(removing.attachment).key(), search_path).err());
         timer.end("remove rules");
         left.into_iter().map(failed).collect()
     }
@@ -216,10 +229,10 @@ impl ChainedPlugin for Portmap {
             Backend::Iptables => iptables::gc(table, network, &sweep),
             Backend::Nftables => nftables::gc(table, network, &sweep),
         };
-        each(collecting.raw.search_path(), work, &mut |table| accept::gc(table, &of, &stale))
-            .into_iter()
-            .map(failed)
-            .collect()
+        let search_path = collecting.raw.search_path();
+        let mut left = each(search_path, work, &mut |table| accept::gc(table, &of, &stale));
+        left.extend(route_localnet::gc(&stale, search_path).err());
+        left.into_iter().map(failed).collect()
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
@@ -251,9 +264,7 @@ fn is_compared(edit: &Edit) -> bool {
 
 /// The forwarded ports of the first IPv4 and the first IPv6 address of the container's interface.
 fn pods<'a>(call: &AddOrCheck<'a>, conf: &'a Conf) -> Vec<PodPorts<'a>> {
-    let all = || call.attached.ips().map(|ip| ip.address);
-    let first = [all().find(IpNetwork::is_ipv4), all().find(IpNetwork::is_ipv6)].into_iter().flatten();
-    first.map(|address| PodPorts::new(call.attachment, conf, address)).collect()
+    forwards::targets(call.attached).map(|address| PodPorts::new(call.attachment, conf, address)).collect()
 }
 
 /// The table of iptables that has to accept the container's forwarded connections, if one has to.

@@ -77,7 +77,10 @@ fn start_of(text: &str, length: usize) -> String {
 impl PodPorts<'_> {
     /// The rules of chain `hostports`. A mapping whose host address the conditions exclude has none: no packet is for both.
     fn forwarding(&self) -> Vec<Rule> {
-        let conditions = self.conf.conditions(self.family).rule();
+        self.forwarding_under(&self.conf.conditions(self.family).rule())
+    }
+
+    fn forwarding_under(&self, conditions: &Rule) -> Vec<Rule> {
         let rule = |mapping: crate::conf::Mapping| {
             let destination = match (mapping.destination(), &conditions.destination) {
                 (Some(ip), Some(condition)) if condition.value.contains(ip) == condition.negated => return None,
@@ -93,7 +96,18 @@ impl PodPorts<'_> {
                 ..conditions.clone()
             })
         };
-        each_once(self.mappings().into_iter().filter_map(rule).collect())
+        let spare = |mapping: crate::conf::Mapping| {
+            self.spared(mapping).map(move |ip| Rule {
+                protocol: Some(mapping.protocol),
+                port: Some(mapping.host_port),
+                destination: is(ip.into()),
+                comment: Some(comment(self.names)),
+                target: Target::Return,
+                ..Rule::default()
+            })
+        };
+        let spared = self.mappings().into_iter().flat_map(spare);
+        each_once(spared.chain(self.mappings().into_iter().filter_map(rule)).collect())
     }
 
     /// The rules of chain `masquerading`.
@@ -185,7 +199,9 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Con
     }
     let mut edits = shared(table)?;
     let is_contested = |rule: &Rule| {
-        rule.protocol.zip(rule.port).is_some_and(|(protocol, port)| dead.contains(&(protocol as u8, port)))
+        // What is spared comes before what forwards.
+        rule.target == Target::Return
+            || rule.protocol.zip(rule.port).is_some_and(|(protocol, port)| dead.contains(&(protocol as u8, port)))
     };
     let mappings = pod.mappings();
     let is_for_ports = |rule: &Rule| {
@@ -199,7 +215,8 @@ pub(crate) fn edits(table: &mut Table<'_>, pod: &PodPorts<'_>, contest: &mut Con
     let (first, rest): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_contested);
     edits.extend(gone.into_iter().map(Edit::Delete));
     // Before those of containers that are gone, which their DEL or GC removes.
-    edits.extend(first.into_iter().map(|rule| Edit::Prepend(pod.new_rule(PORTS, rule))));
+    let (spared, first): (Vec<_>, Vec<_>) = first.into_iter().partition(|rule| rule.target == Target::Return);
+    edits.extend(first.into_iter().chain(spared).map(|rule| Edit::Prepend(pod.new_rule(PORTS, rule))));
     edits.extend(rest.into_iter().map(|rule| Edit::Append(pod.new_rule(PORTS, rule))));
     let is_to_pod = |rule: &Rule| rule.destination == is(address[0].into());
     let Changes { gone, missing } = other_entries::changes(table, own_masquerading, pod.masquerading(), is_to_pod);
@@ -224,20 +241,23 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Option<
         Some(note) => owner.owns(Some(note)),
         None => is_of(found, pod.names),
     };
-    let mut masquerading = pod.masquerading();
-    let is_the_references = |found: &FoundRule| found.note.is_none() && is_own(found);
-    if pod.conf.snat.is_some() && table.list(MASQUERADING)?.unwrap_or_default().iter().any(is_the_references) {
-        // The reference has no rule for masqAll in this backend.
-        masquerading = pod.masquerading_of(false);
-    }
-    for (chains, wanted) in [(&[PORTS, ADDRESS_PORTS][..], pod.forwarding()), (&[MASQUERADING][..], masquerading)] {
+    for chains in [&[PORTS, ADDRESS_PORTS][..], &[MASQUERADING]] {
         let mut found: Vec<FoundRule> = Vec::new();
         for chain in chains {
             found.extend(table.list(chain)?.unwrap_or_default().into_iter().filter(is_own));
         }
+        // The reference has no rule for masqAll in this backend, and conditions at the jump to the rules of all containers.
+        let wanted = match (found.iter().any(|found| found.note.is_none()), chains) {
+            (true, [MASQUERADING]) if pod.conf.snat.is_some() => pod.masquerading_of(false),
+            (false, [MASQUERADING]) | (true, [MASQUERADING]) => pod.masquerading(),
+            (true, _) => pod.forwarding_under(&Rule::default()),
+            (false, _) => pod.forwarding(),
+        };
         for rule in wanted {
             let wanted = spelled(table, &rule);
-            if !found.iter().any(|found| found.rule == wanted) {
+            let covers =
+                |found: &FoundRule| found.rule.as_ref().zip(wanted.as_ref()).is_some_and(|(it, rule)| covers(it, rule));
+            if !found.iter().any(covers) {
                 return Ok(Some(format!("chain {} of nft table {table} lacks the rule{rule}", chains[0])));
             }
         }
@@ -249,6 +269,23 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Option<
         table.expect_packets(chain)?;
     }
     Ok(None)
+}
+
+/// Whether a rule is another one, or masquerades all packets that the other one does. The reference writes `ip saddr 0.0.0.0/0` for
+/// those of all sources.
+fn covers(rule: &Rule, other: &Rule) -> bool {
+    if rule.target != Target::Masquerade {
+        return rule == other;
+    }
+    let has_sources = match (&rule.source, &other.source) {
+        (None, _) => true,
+        (Some(these), None) => !these.negated && these.value.prefix() == 0,
+        (Some(these), Some(those)) => {
+            let is_within = those.value.prefix() >= these.value.prefix() && these.value.contains(those.value.ip());
+            these == those || !these.negated && !those.negated && is_within
+        }
+    };
+    has_sources && Rule { source: other.source.clone(), ..rule.clone() } == *other
 }
 
 /// The jump that packets lack on their way from a base chain to the rules of ports, if they do.

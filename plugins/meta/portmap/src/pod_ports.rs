@@ -22,11 +22,18 @@ pub(crate) struct PodPorts<'a> {
     pub(crate) family: Family,
     /// The container's address, with its prefix.
     pub(crate) address: IpNetwork,
+    /// The node's loopback addresses that programs listen on, which keep their packets; `None`: not looked for.
+    pub(crate) spared: Option<Vec<(Mapping, IpAddr)>>,
 }
 
 impl<'a> PodPorts<'a> {
     pub(crate) fn new(attachment: &'a Attachment, conf: &'a Conf, address: IpNetwork) -> Self {
-        Self { names: names(attachment), conf, family: Family::of(address.ip()), address }
+        Self { names: names(attachment), conf, family: Family::of(address.ip()), address, spared: None }
+    }
+
+    /// The loopback addresses that a program of the node listens on, at the port of this mapping.
+    pub(crate) fn spared(&self, mapping: Mapping) -> impl Iterator<Item = IpAddr> {
+        self.spared.iter().flatten().filter(move |(of, _)| *of == mapping).map(|(_, address)| *address)
     }
 
     /// The mappings of this family, each once.

@@ -4,7 +4,7 @@
 //! namespace has the address that they forward to, or another container now has it.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -164,32 +164,35 @@ const CUT_OFF: usize = 120;
 struct Search<'a> {
     pod: &'a PodPorts<'a>,
     places: OnceCell<AllNamespaces>,
-    /// Whether a container lives that has this address.
-    addresses: BTreeMap<IpAddr, bool>,
     living: Vec<Holder>,
     dead: BTreeSet<Port>,
 }
 
 impl<'a> Search<'a> {
     fn new(pod: &'a PodPorts<'a>) -> Self {
-        let (places, addresses) = (OnceCell::new(), BTreeMap::new());
-        Self { pod, places, addresses, living: Vec::new(), dead: BTreeSet::new() }
+        Self { pod, places: OnceCell::new(), living: Vec::new(), dead: BTreeSet::new() }
     }
 
     fn take(&mut self, found: &FoundRule, name: &str) {
-        let Self { pod, places, addresses, living, dead } = self;
+        let Self { pod, places, living, dead } = self;
         let (Some(address), Some(rule)) = (target(found), &found.rule) else { return };
         let Some((protocol, port)) = held(rule, pod) else { return };
         let places = || places.get_or_init(AllNamespaces::read);
-        let lives = *addresses
-            .entry(address)
-            .or_insert_with(|| address != pod.address.ip() && places().find(&[address]) != Some(false))
-            || address != pod.address.ip() && {
-                // A note names the network, too.
-                let is_its = |alias| is_of(alias, name) || found.note.as_deref().is_some_and(|note| is_of(alias, note));
-                places().leading().any(is_its)
-            };
-        if lives && !places().find_aliases(address).is_some_and(|aliases| are_anothers(aliases, name)) {
+        let is_own = address == pod.address.ip();
+        // A container writes the addresses of its namespace, and the node the marks of the links that lead there. What leaves
+        // no link on the node has its mark in the container, whose root can at most have a port of one that has ended stay its.
+        let marks = || places().leading().chain(places().aliases());
+        let is_marked = || {
+            // A note names the network, too.
+            let owner = found.note.as_deref().unwrap_or(name);
+            !(is_own && id_of(owner) == Some(pod.names.container)) && marks().any(|mark| is_of(mark, owner))
+        };
+        let has_address = || {
+            let is_found = !is_own && places().find(&[address]) != Some(false);
+            let are_anothers = || places().find_aliases(address).is_some_and(|aliases| are_anothers(aliases, name));
+            is_found && (places().may_be_behind(address) || !are_anothers())
+        };
+        if is_marked() || has_address() {
             living.push(Holder { protocol, port, name: name.to_owned(), address, other: None });
         } else {
             dead.insert((protocol as u8, port));
@@ -216,12 +219,17 @@ impl<'a> Search<'a> {
     }
 }
 
+/// The container that a comment or note names.
+fn id_of(comment: &str) -> Option<&str> {
+    Some(comment.rsplit_once("id: ")?.1.trim_matches('"'))
+}
+
 /// Whether links with these aliases, our marks, lead to other containers than the rule's, whose comment this is.
 fn are_anothers(aliases: &BTreeSet<String>, comment: &str) -> bool {
     /// Comments are cut off beyond this.
     const SURELY_WHOLE: usize = 100;
-    let Some((_, id)) = comment.rsplit_once("id: ") else { return false };
-    let id = id.trim_matches('"').trim_end_matches('.');
+    let Some(id) = id_of(comment) else { return false };
+    let id = id.trim_end_matches('.');
     let is_anothers = |alias: &String| {
         let container = Mark::parse(alias).and_then(Mark::container_id);
         container.is_some_and(|found| found != id && !(id.len() > SURELY_WHOLE && found.starts_with(id)))
@@ -230,14 +238,16 @@ fn are_anothers(aliases: &BTreeSet<String>, comment: &str) -> bool {
 }
 
 /// Whether a link with this alias, our mark, belongs to the network and container of a rule with this comment or note:
-/// `dnat name: "NETWORK" id: "CONTAINER"`, or `KEY, net: NETWORK, if: IFNAME, id: CONTAINER`. Long ones are cut off.
+/// `dnat name: "NETWORK" id: "CONTAINER"`, or `KEY, net: NETWORK, if: IFNAME, id: CONTAINER`. Long ones are cut off. The
+/// reference's in nf_tables, `id: CONTAINER`, have no network.
 fn is_of(alias: &str, comment: &str) -> bool {
     let between = |from: &str, to: &str| Some(comment.split_once(from)?.1.split_once(to)?.0);
-    let Some(network) = between("name: \"", "\" id: ").or_else(|| between("net: ", ", if: ")) else { return false };
-    let Some((_, id)) = comment.rsplit_once("id: ") else { return false };
+    let network = between("name: \"", "\" id: ").or_else(|| between("net: ", ", if: "));
+    let Some(id) = id_of(comment) else { return false };
     let is_cut = comment.len() >= CUT_OFF;
-    let id = id.trim_matches('"');
-    let is_network = |mark: &Mark<'_>| NetworkName::parse(network).is_ok_and(|network| mark.is_of_network(&network));
+    let is_it =
+        |mark: &Mark<'_>, network| NetworkName::parse(network).is_ok_and(|network| mark.is_of_network(&network));
+    let is_network = |mark: &Mark<'_>| network.is_none_or(|network| is_it(mark, network));
     let container = Mark::parse(alias).filter(is_network).and_then(Mark::container_id);
     container.is_some_and(|found| found == id || is_cut && found.starts_with(id.trim_end_matches('.')))
 }
@@ -280,6 +290,7 @@ mod tests {
                 assert!(!is_of(other, comment), "{comment} {other}");
             }
         }
+        assert!(is_of("cni:net/c1/eth0", "id: c1") && !is_of("cni:net/c12/eth0", "id: c1"));
         let cut = format!("0123-4567, net: net, if: eth0, id: {}", &long[..100]);
         assert!(is_of(&format!("cni:net/{long}/eth0"), &cut) && !is_of("cni:net/d/eth0", &cut));
     }

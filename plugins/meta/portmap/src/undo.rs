@@ -3,14 +3,17 @@
 use crate::accept::{self, Accepted};
 use crate::backend::with_table;
 use crate::conf::{Backend, Conf};
-use crate::pod_ports::PodPorts;
+use crate::pod_ports::{PodPorts, names};
 use crate::port_holder::Replaced;
+use crate::route_localnet::{self, Enabled};
 use crate::{forget_flows, nftables, open, put_back};
-use chained::failed;
+use chained::{all, failed};
 use cni_filter::iptables::{Before, TableName};
 use cni_spec::{Attachment, CniError};
 use ipnetwork::IpNetwork;
+use std::cell::RefCell;
 use std::fmt;
+use std::rc::Rc;
 
 /// Removes what ADD made for one address, and puts back what it replaced.
 #[derive(Debug)]
@@ -20,6 +23,7 @@ pub(crate) struct Unmap {
     pub(crate) address: IpNetwork,
     pub(crate) replaced: Replaced,
     pub(crate) accepted: Accepted,
+    pub(crate) enabled: Rc<RefCell<Enabled>>,
     pub(crate) search_path: String,
 }
 
@@ -33,7 +37,7 @@ impl fmt::Display for Unmap {
 
 impl Unmap {
     fn put_back(&self) -> Result<(), CniError> {
-        let Self { attachment, conf, address, replaced, accepted, search_path } = self;
+        let Self { attachment, conf, address, replaced, accepted, search_path, .. } = self;
         let pod = PodPorts::new(attachment, conf, *address);
         let mut filter = open(search_path)?;
         let (replaced, accepted) = (replaced.borrow(), accepted.borrow());
@@ -55,6 +59,9 @@ impl Unmap {
 
 impl chained::Undo for Unmap {
     fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), chained::Left> {
-        Ok(self.put_back()?)
+        let Self { attachment, enabled, search_path, .. } = self;
+        let (rules, key) = (self.put_back(), names(attachment).key());
+        let closed = route_localnet::undo(&enabled.borrow(), &key, search_path).map_err(failed);
+        Ok(all([rules, closed])?)
     }
 }

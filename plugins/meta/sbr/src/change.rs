@@ -10,7 +10,6 @@ use netops::{Errno, OpError};
 /// A change of ADD.
 #[derive(Debug)]
 pub enum Change {
-    /// A rule that was not there.
     AddedRule(Rule),
     /// A route that was not there.
     Added(Whole),
@@ -38,12 +37,9 @@ impl Undo for Change {
         let done = match self {
             Self::AddedRule(rule) => sides.container.run(rule::delete(rule)),
             Self::Added(route) => sides.container.run(whole::delete(route)),
-            Self::Copied(_, routes) => {
-                let outcomes = sides.container.run_each(routes.iter().rev().map(whole::delete).collect());
-                outcomes.into_iter().filter_map(Result::err).find(|error| !is_undone(error)).map_or(Ok(()), Err)
-            }
+            Self::Copied(_, routes) => whole::remove(&sides.container, routes),
             // Beside other interfaces' routes to the same place.
-            Self::Deleted(route) => sides.container.run(whole::add(route)),
+            Self::Deleted(route) => whole::restore(&sides.container, [route.clone()]),
         };
         match done {
             Err(error) if !is_undone(&error) => Err(error.into()),

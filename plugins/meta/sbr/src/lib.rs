@@ -17,7 +17,7 @@ use netops::link::Link;
 use netops::route;
 use netops::route::whole::{self, Whole};
 use netops::rule::{self, Listed, Rule};
-use netops::{Errno, Family, Kernel, OpError, addr};
+use netops::{Family, Kernel, addr};
 
 use crate::change::Change;
 use crate::conf::{Conf, Removal};
@@ -311,11 +311,7 @@ fn move_back(
                 false => back,
             }
         };
-        let added = inside.run_each(routes.iter().filter(is_moved).map(|route| whole::add(&back(route))).collect());
-        let is_there = |error: &OpError| error.os_errno() == Some(Errno::EEXIST);
-        if let Some(error) = added.into_iter().filter_map(Result::err).find(|error| !is_there(error)) {
-            return Err(error);
-        }
+        whole::restore(inside, routes.iter().filter(is_moved).map(back))?;
         inside.run_all(routes.iter().map(whole::delete).collect())?;
     }
     Ok(())

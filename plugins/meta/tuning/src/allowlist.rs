@@ -19,10 +19,6 @@ const O_NOCTTY: i32 = 0o400; // include/uapi/asm-generic/fcntl.h
 const O_NONBLOCK: i32 = 0o4_000;
 
 /// Refuses sysctls that the list does not allow.
-///
-/// # Errors
-/// Code 7 with the key, as it is in the config; code 5: the list cannot be read, is no regular file or larger than 1 MiB, or has a
-/// line that is no expression.
 pub fn require(sysctls: &Sysctls) -> Result<(), CniError> {
     if sysctls.0.is_empty() {
         return Ok(());

@@ -105,18 +105,12 @@ impl FromConf for Conf {
 impl Conf {
     /// The settings of the interface that a call asks for: those of `args.cni` before `runtimeConfig`, `CNI_ARGS`, and the
     /// network's keys.
-    ///
-    /// # Errors
-    /// As [`args_mac`].
     pub fn wanted(&self, raw: &Call) -> Result<Settings, CniError> {
         let of_call = args_mac(raw)?;
         Ok(Settings { mac: self.strong_mac.or(of_call).or(self.weak_mac), ..self.others.clone() })
     }
 
     /// The sysctls of one attachment: `IFNAME` in a key, once, is its interface.
-    ///
-    /// # Errors
-    /// Code 7: two of them are one.
     pub fn sysctls(&self, ifname: &IfName) -> Result<Vec<(Key, String)>, CniError> {
         self.keys(ifname.as_str())
     }

@@ -18,7 +18,7 @@ use chained::{
     AddOrCheck, ChainedPlugin, Collecting, LazySides, Left, Preview, Removing, Shown, Timer, Txn, Undo, all, differs,
     failed,
 };
-use cni_spec::{AddResult, CniError};
+use cni_spec::{AddResult, CniError, Code};
 use interface::conf::refuse_mtu_below_least;
 use netops::Kernel;
 use netops::link::{self, Link, Settings};
@@ -114,10 +114,18 @@ impl ChainedPlugin for Tuning {
             tracing::warn!(record = %record.path().display(), "left alone: it is another attachment's");
             return Vec::new();
         }
-        // The interface is about to be removed by the plugin that made it, or to go home: what cannot be restored is no error.
-        // A passing failure, such as one of memory, is not the end of it.
-        if let Err(error) = restore(removing, &kept.old).or_else(|_| restore(removing, &kept.old)) {
-            tracing::warn!(%error, "the interface keeps its settings");
+        // Once more, as a failure may have passed.
+        match find_interface(removing).or_else(|_| find_interface(removing)) {
+            // Such as of memory or of open files: the next DEL finds the record. What this process may not open stays closed to it.
+            Err(error) if !matches!(error.code, Code::PERMISSION | Code::INVALID_NETNS) => return vec![error],
+            Err(error) => tracing::warn!(%error, "the interface keeps its settings"),
+            Ok(None) => {}
+            // The interface is about to be removed by the plugin that made it, or to go home: what the kernel refuses is no error.
+            Ok(Some((inside, link))) => {
+                if let Err(error) = set(&inside, &link, &kept.old).or_else(|_| set(&inside, &link, &kept.old)) {
+                    tracing::warn!(%error, "the interface keeps its settings");
+                }
+            }
         }
         record.remove().err().into_iter().collect()
     }
@@ -186,12 +194,12 @@ fn compare(link: &Link, wanted: &Settings) -> Result<(), CniError> {
     }))
 }
 
-/// Gives the container's interface back what it had.
-fn restore(removing: &Removing<'_, DataDir>, old: &Old) -> Result<(), CniError> {
-    let Some(netns) = removing.find_netns()? else { return Ok(()) };
+/// The container's interface; `None`: it or its namespace is gone.
+fn find_interface(removing: &Removing<'_, DataDir>) -> Result<Option<(Kernel, Link)>, CniError> {
+    let Some(netns) = removing.find_netns()? else { return Ok(None) };
     let inside = Kernel::in_netns(&netns).map_err(failed)?;
     let found = removing.find_link(&netns, &inside).map_err(failed)?;
-    found.map_or(Ok(()), |link| set(&inside, &link, old).map_err(failed))
+    Ok(found.map(|link| (inside, link)))
 }
 
 fn set(inside: &Kernel, link: &Link, old: &Old) -> netops::error::Result<()> {

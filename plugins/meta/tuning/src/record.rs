@@ -78,7 +78,6 @@ pub struct Old {
 
 impl Old {
     /// The link's values of all that `wanted` changes.
-    #[must_use]
     pub fn of(link: &Link, wanted: &Settings) -> Self {
         Self {
             mac: wanted.mac.and(link.mac).map(|mac| mac.to_string()),
@@ -90,7 +89,6 @@ impl Old {
     }
 
     /// The changes that bring them back.
-    #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
             mac: self.mac.as_deref().and_then(|mac| mac.parse().ok()),
@@ -127,7 +125,6 @@ impl Old {
 
 impl Recorded {
     /// Returns whether the settings may be the attachment's: the file names no other one.
-    #[must_use]
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         self.attachment.as_ref().is_none_or(|own| *own == attachment.to_string())
     }
@@ -135,7 +132,6 @@ impl Recorded {
 
 impl RecordFile {
     /// The attachment's file: the one that it has, or is to have.
-    #[must_use]
     pub fn of(data_dir: &DataDir, attachment: &Attachment) -> Self {
         let Attachment { container_id, ifname, .. } = attachment;
         // Neither name can contain a slash, nor be `..`.
@@ -152,15 +148,11 @@ impl RecordFile {
     }
 
     /// The path of the file.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Records settings. What the attachment's file has already stays: an ADD before this one found it.
-    ///
-    /// # Errors
-    /// Code 106: the folder or the file cannot be made.
     pub fn keep(&self, old: &Old, place: &NamespacePath) -> Result<(), CniError> {
         let earlier = self.read().ok().flatten().filter(|kept| kept.attachment.as_ref() == Some(&self.attachment));
         let mut object = earlier.unwrap_or_default().old.or(old).to_object();
@@ -174,34 +166,22 @@ impl RecordFile {
     }
 
     /// Replaces the whole file.
-    ///
-    /// # Errors
-    /// Code 106.
     pub fn write(&self, content: &[u8]) -> Result<(), CniError> {
         file::replace(&self.path, content, 0o600).map_err(|error| failed_on(On::Files("dataDir"), &error))
     }
 
     /// What the file has, if there is one.
-    ///
-    /// # Errors
-    /// Code 106: it cannot be read, or is no record.
     pub fn read(&self) -> Result<Option<Recorded>, CniError> {
         let Some(bytes) = self.read_bytes()? else { return Ok(None) };
         parse(&self.path, &bytes).map(Some)
     }
 
     /// The whole file, if there is one.
-    ///
-    /// # Errors
-    /// Code 106.
     pub fn read_bytes(&self) -> Result<Option<Vec<u8>>, CniError> {
         read(&self.path)
     }
 
     /// Removes the file, if there is one.
-    ///
-    /// # Errors
-    /// Code 106.
     pub fn remove(&self) -> Result<(), CniError> {
         remove(&self.path)
     }
@@ -245,9 +225,6 @@ pub fn collect(data_dir: &DataDir, network: &NetworkName, sweep: &Sweep<&Attachm
 }
 
 /// What GC would remove if no attachment to the network were valid. Changes nothing.
-///
-/// # Errors
-/// Code 106: the folder cannot be read.
 pub fn inventory(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Item>, CniError> {
     let mark = |found: Listed| {
         let (container, ifname) = found.owner.split_once('/').and_then(|(_, rest)| rest.split_once('/'))?;
@@ -261,9 +238,6 @@ pub fn inventory(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Item>,
 }
 
 /// The names of the networks that have a record in the usual folder.
-///
-/// # Errors
-/// As [`inventory`].
 pub fn networks() -> Result<BTreeSet<String>, CniError> {
     let owners = list_all(Path::new(DATA_DIR))?.into_iter();
     Ok(owners.filter_map(|found| Some(found.owner.split_once('/')?.0.to_owned())).collect())

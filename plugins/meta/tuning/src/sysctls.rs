@@ -8,10 +8,6 @@ use netops::sysctl::{self, Key};
 use netops::{Netns, OpError};
 
 /// Writes all values, in order.
-///
-/// # Errors
-/// The first that is missing: nothing is written then. Else the first that the kernel refuses, with the sysctl, the value and the
-/// kernel's answer. Those before it are restored by the undos in `txn`.
 pub fn write(netns: &Netns, wanted: &[(Key, String)], txn: &Txn) -> Result<(), CniError> {
     if wanted.is_empty() {
         return Ok(());
@@ -24,9 +20,6 @@ pub fn write(netns: &Netns, wanted: &[(Key, String)], txn: &Txn) -> Result<(), C
 }
 
 /// Looks for sysctls in a container's namespace.
-///
-/// # Errors
-/// The first that is missing, as [`write()`] says it.
 pub fn find_all<'a>(netns: &Netns, wanted: impl Iterator<Item = &'a Key> + Send) -> Result<(), CniError> {
     let absent = |key: &'a Key| sysctl::read_strictly(key).err().filter(OpError::is_absent);
     let first = netns.run(|| { wanted }.find_map(absent)).map_err(failed)?;
@@ -58,9 +51,6 @@ fn swap_all(wanted: &[(Key, String)]) -> (Vec<(Key, String)>, Option<OpError>) {
 
 /// Compares the values. The kernel shows tabs where a list may have been written with blanks. An empty value changes nothing, as
 /// in the reference, so it differs from none.
-///
-/// # Errors
-/// Code 107 for the first that differs.
 pub fn compare(netns: &Netns, wanted: &[(Key, String)]) -> Result<(), CniError> {
     if wanted.is_empty() {
         return Ok(());

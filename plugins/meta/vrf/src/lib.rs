@@ -14,7 +14,6 @@ use netops::{Kernel, link_removal, rule};
 use crate::conf::{Conf, Name};
 use crate::member::{DeleteVrf, Member};
 
-/// The vrf plugin.
 #[derive(Debug)]
 pub struct VrfPlugin;
 

@@ -29,25 +29,16 @@ pub struct Member {
 
 impl Member {
     /// Reads what the interface has.
-    ///
-    /// # Errors
-    /// As the kernel refuses.
     pub fn read(sides: &Sides, link: Link) -> Result<Self, CniError> {
         let inside = &sides.container;
         let is_global = |address: &Address| matches!(address.net.ip(), IpAddr::V6(ip) if !ip.is_unicast_link_local());
         let mut addresses = addr::list(inside, &link).map_err(failed)?;
         addresses.retain(is_global);
-        let mut routes = whole::list(inside, link.index, MAIN_TABLE, Family::V4).map_err(failed)?;
-        routes.extend(whole::list(inside, link.index, MAIN_TABLE, Family::V6).map_err(failed)?);
-        // The others are the kernel's own: of the link and its addresses.
-        routes.retain(|route| route.hops().iter().all(|hop| hop.scope == Some(0)));
+        let routes = list(inside, &link).map_err(failed)?;
         Ok(Self { link, addresses, routes })
     }
 
     /// Puts the interface into the VRF, and gives it back what it lost.
-    ///
-    /// # Errors
-    /// As the kernel refuses.
     pub async fn join(self, sides: &Sides, txn: &Txn, vrf: &Link) -> Result<(), CniError> {
         let Kind::Vrf(Vrf { table }) = vrf.kind else {
             return Err(CniError::new(Code::INTERNAL, format!("{} is no VRF", vrf.name)));
@@ -62,7 +53,9 @@ impl Member {
             // The routes by gateways need those of the addresses.
             watch.until_announced(&self.link, &lost, DEADLINE).await.map_err(failed)?;
         }
-        sides.container.run_all(routes.iter().map(whole::put).collect()).map_err(failed)
+        sides.container.run_all(routes.iter().map(whole::put).collect()).map_err(failed)?;
+        // Of an IPv6 route that another interface has, too, the kernel makes the part in the main table again.
+        whole::remove(&sides.container, &list(&sides.container, &self.link).map_err(failed)?).map_err(failed)
     }
 
     /// Adds the addresses that the interface has lost, usable at once: they were looked for before. Returns them.
@@ -79,6 +72,14 @@ impl Member {
         }
         Ok(lost.iter().map(|address| address.net.ip()).collect())
     }
+}
+
+/// The link's routes in the main table, but for those that the kernel made of the link and its addresses.
+fn list(inside: &Kernel, link: &Link) -> netops::error::Result<Vec<Whole>> {
+    let mut routes = whole::list(inside, link.index, MAIN_TABLE, Family::V4)?;
+    routes.extend(whole::list(inside, link.index, MAIN_TABLE, Family::V6)?);
+    routes.retain(|route| route.hops().iter().all(|hop| hop.scope == Some(0)));
+    Ok(routes)
 }
 
 /// Takes the interface out of the VRF again, with the addresses and routes that it had.
@@ -98,7 +99,7 @@ impl Undo for Leave {
         let done = inside
             .run(link::set(&(&self.0.link).into(), &free))
             .and_then(|()| self.0.restore_addresses(inside))
-            .and_then(|_lost| inside.run_all(self.0.routes.iter().map(whole::put).collect()));
+            .and_then(|_lost| whole::restore(inside, self.0.routes.iter().cloned()));
         match done {
             Err(error) if !error.is_absent() => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
