@@ -60,24 +60,19 @@ pub mod entry {
     pub use interface::entry as interface;
     use skel::{Entry, Plugin};
 
-    /// The entry of an address plugin.
-    #[must_use]
     pub const fn address<P: Plugin>() -> Entry {
         Entry::of::<P>()
     }
 
-    /// The entry of loopback.
-    #[must_use]
     pub const fn loopback<P: Plugin>() -> Entry {
         Entry::of::<P>()
     }
 }
 
 /// The whole process, up to its exit status; `words` are its arguments, its own name first.
-#[must_use]
 pub fn main(words: impl Iterator<Item = String>) -> u8 {
-    if skel::start().is_err() {
-        return 1;
+    if let Err(error) = skel::start() {
+        return skel::refuse(&error);
     }
     let words: Vec<_> = words.collect();
     dhcp::run_if_asked(words.iter().cloned()).unwrap_or_else(|| skel::run(words.into_iter(), ENTRIES, RELEASE))
