@@ -11,7 +11,7 @@
 //! the last one the complete entry replaces it. So whatever happens to the runtime in between, DEL has the
 //! configuration, namespace and arguments. Key `namespace` identifies the namespace behind its path. While ADD is in
 //! progress, keys `runtime` and `running` identify the runtime's process and the plugin's: pid, start time in clock
-//! ticks, boot. The reference library takes an intent for an ADD with an empty result: its DEL and GC run with a
+//! ticks, boot, PID namespace. The reference library takes an intent for an ADD with an empty result: its DEL and GC run with a
 //! `prevResult` without addresses, and succeed; its CHECK fails in the plugins, as the interfaces are missing from it.
 
 use crate::attachment::{Attachment, AttachmentId};

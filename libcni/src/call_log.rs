@@ -28,6 +28,8 @@ pub(crate) fn within_variable() -> Option<(String, String)> {
 #[derive(Debug, Clone, Default)]
 pub struct CallLog {
     variable: Option<Sink>,
+    /// What `CNI_LOG` says where it names no sink: a level.
+    level: Option<String>,
     traceparent: Option<String>,
 }
 
@@ -37,7 +39,16 @@ impl CallLog {
     #[must_use]
     pub fn from_variables(log: Option<&str>, traceparent: Option<&str>) -> Self {
         let traceparent = traceparent.filter(|text| call_log::is_traceparent(text)).map(str::to_owned);
-        Self { variable: log.and_then(Sink::of_variable), traceparent }
+        let variable = log.and_then(Sink::of_variable);
+        let level = log.filter(|_| variable.is_none()).map(str::to_owned);
+        Self { variable, level, traceparent }
+    }
+
+    /// The variable by which plugins leave no records; none if `CNI_LOG` names where they go.
+    pub(crate) fn off_variable(log: Option<&Self>) -> Option<(String, String)> {
+        let level = log.and_then(|log| log.level.as_deref()).unwrap_or_default();
+        let is_named = log.is_some_and(|log| log.variable.is_some());
+        (!is_named).then(|| ("CNI_LOG".to_owned(), format!("{level},off")))
     }
 
     fn sink(&self, network: Option<&str>) -> Option<Sink> {
@@ -69,7 +80,7 @@ impl<'a> Operation<'a> {
 
     /// The begin of its record, if one is wanted.
     pub(crate) fn begin(&self) -> Option<Begun> {
-        let log = self.runtime.settings.call_log.as_ref()?;
+        let log = self.runtime.settings.call_log.as_ref().filter(|_| self.runtime.silence().is_none())?;
         let sink = log.sink(self.log)?;
         let trace = self.runtime.trace_variables().into_iter().find(|(name, _)| name == "TRACEPARENT");
         let record = Record {

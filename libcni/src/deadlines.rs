@@ -10,7 +10,7 @@ use tokio::time::sleep_until;
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     /// How long each plugin may take.
-    each: Duration,
+    pub(crate) each: Duration,
     /// The time at which all calls have to end, and the name of that limit for error texts.
     until: Option<Instant>,
     whole: &'static str,
@@ -44,9 +44,7 @@ impl Limits {
     }
 
     /// The time limit of the next plugin.
-    ///
-    /// # Errors
-    /// Code 104 or 109 when it may not be started.
+    /// Errors: code 104 or 109 when it may not be started.
     pub(crate) fn time_left(&self, command: Command) -> Result<Duration, CniError> {
         if self.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
             return Err(called_off(command));

@@ -44,6 +44,8 @@
 //!
 //! Reading order: input ([`conflist`], [`Attachment`]), execution (`execution_conf`, `chain`), stored state ([`cache`]).
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 // Input.
 mod attachment;
 pub mod conflist;
@@ -127,6 +129,7 @@ pub struct Runtime {
     /// The deadline of every operation.
     until: Option<Instant>,
     cancellation: Option<Cancellation>,
+    is_unlogged: bool,
 }
 
 impl Runtime {
@@ -178,6 +181,18 @@ impl Runtime {
     pub fn until(&self, deadline: Instant) -> Self {
         let until = self.until.map_or(deadline, |until| until.min(deadline));
         Self { until: Some(until), ..self.clone() }
+    }
+
+    /// The same runtime, with operations that leave no records in the log of calls, nor do their plugins: for looks at many
+    /// attachments at once. If the variable `CNI_LOG` names a log, all is recorded there.
+    #[must_use]
+    pub fn unlogged(&self) -> Self {
+        Self { is_unlogged: true, ..self.clone() }
+    }
+
+    /// The variable of plugins whose operation leaves no record.
+    fn silence(&self) -> Option<(String, String)> {
+        self.is_unlogged.then(|| CallLog::off_variable(self.settings.call_log.as_ref())).flatten()
     }
 
     /// The same runtime for one operation that begins now.

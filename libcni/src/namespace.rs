@@ -2,7 +2,7 @@
 
 use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, statfs};
 use nix::time::{ClockId, clock_gettime};
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Statx, StatxAttributes, StatxFlags, statx};
 use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -66,12 +66,13 @@ pub(crate) struct Mark(String);
 impl Mark {
     /// The mark of the namespace that is at `path`; `None` if it cannot be determined.
     pub(crate) fn of(path: &str) -> Option<Self> {
-        let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
-        let boot = processes::boot().ok()?;
-        let number = format!("{boot} {:x}:{:x}:{}", found.stx_dev_major, found.stx_dev_minor, found.stx_ino);
+        let found = stat(path)?;
         let is_mount = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        let time = || format!(" {}.{:09}", found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
-        Some(Self(if is_mount { number + &time() } else { number }))
+        Some(if is_mount { Self::with_time(&found)? } else { Self(number(&found)?) })
+    }
+
+    fn with_time(found: &Statx) -> Option<Self> {
+        Some(Self(format!("{} {}.{:09}", number(found)?, found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec)))
     }
 
     /// The mark with this text.
@@ -85,7 +86,7 @@ impl Mark {
             None => Namespace::Unknown,
             Some(found) if found == *self => Namespace::Present,
             // The time also differs where the namespace was mounted again after only its processes had kept it.
-            Some(found) if found.number() == self.number() && self.process().is_some() => Namespace::Present,
+            Some(found) if found.number() == self.number() && self.a_process(|_| true).is_some() => Namespace::Present,
             Some(_) => Namespace::Gone,
         }
     }
@@ -102,14 +103,38 @@ impl Mark {
         &self.0[..end]
     }
 
-    /// A process in the namespace with this number. The path may have been unmounted, or given to another namespace, while
-    /// processes stay in the marked one. The kernel gives numbers again, so it may also be another container's process.
+    /// A process in the namespace. The path may have been unmounted, or given to another namespace, while processes stay in the
+    /// marked one. The kernel gives numbers again: it is another container's process if that one's namespace is mounted, which
+    /// keeps the inode's time, and the time is another one.
     pub(crate) fn process(&self) -> Option<u32> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        self.a_process(|found| {
+            let has_its_time = || Self::with_time(found).is_some_and(|mark| mark == *self);
+            self.has_no_time() || has_its_time() || !mounts.contains(&format!(" net:[{}] ", found.stx_ino))
+        })
+    }
+
+    fn has_no_time(&self) -> bool {
+        self.0 == self.number()
+    }
+
+    fn a_process(&self, is_its: impl Fn(&Statx) -> bool) -> Option<u32> {
         let is_in = |process: &u32| {
-            Self::of(&format!("/proc/{process}/ns/net")).is_some_and(|found| found.number() == self.number())
+            let found = stat(&format!("/proc/{process}/ns/net"));
+            found.is_some_and(|found| number(&found).is_some_and(|number| number == self.number()) && is_its(&found))
         };
         std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).find(is_in)
     }
+}
+
+fn stat(path: &str) -> Option<Statx> {
+    statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()
+}
+
+/// Boot, device and inode.
+fn number(found: &Statx) -> Option<String> {
+    let boot = processes::boot().ok()?;
+    Some(format!("{boot} {:x}:{:x}:{}", found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
 }
 
 impl fmt::Display for Mark {

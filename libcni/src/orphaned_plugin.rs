@@ -33,18 +33,18 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Ends the recorded plugin, with its process group: SIGTERM, on which plugins roll back, after [`GRACE`] SIGKILL. The
 /// plugin of another runtime that lives is left to that, and its end is waited for.
-///
-/// # Errors
-/// [`Error::Orphans`] if it does not end, or `limits` are reached before.
+/// Errors: [`Error::Orphans`] if it does not end, or `limits` are reached before.
 pub(crate) async fn end(running: &RunningPlugin, limits: &Limits, command: Command) -> Result<(), Error> {
     let ended = async {
         let failed = |error| {
             CniError::new(Code::IO, format!("cannot look for the plugin of an unfinished ADD in /proc: {error}"))
         };
-        let plugin = &running.plugin;
+        let Some(plugin) = &running.plugin.find_here().map_err(failed)? else {
+            return unseen(&running.plugin, limits).map_err(failed)?.map_or(Ok(()), Err);
+        };
         let Some(orphan) = Orphan::find(plugin).map_err(failed)? else { return Ok(()) };
         if let Some(runtime) = running.living_runtime().map_err(failed)? {
-            return orphan.leave_to(runtime).await;
+            return orphan.leave_to(&runtime).await;
         }
         let others = members(plugin).map_err(failed)?;
         let pid = plugin.pid.as_raw();
@@ -58,6 +58,26 @@ pub(crate) async fn end(running: &RunningPlugin, limits: &Limits, command: Comma
         outcome = ended => outcome,
     }
     .map_err(|error| Error::Orphans { error })
+}
+
+/// The error that the plugin may run in a PID namespace that cannot be seen from here, for as long as a plugin is given.
+fn unseen(plugin: &ProcessId, limits: &Limits) -> io::Result<Option<CniError>> {
+    if !plugin.may_run_unseen()? {
+        return Ok(None);
+    }
+    let left = limits.each.saturating_sub(plugin.age()?);
+    if left.is_zero() {
+        tracing::warn!(
+            pid = plugin.pid.as_raw(),
+            "a plugin of another PID namespace counts as ended, as its time is over"
+        );
+        return Ok(None);
+    }
+    let msg = format!("plugin process {} of another PID namespace may still run for this attachment", plugin.pid);
+    let seconds = left.as_secs_f32().ceil();
+    Ok(Some(CniError::new(Code::TRY_AGAIN, msg).detail(format!(
+        "It cannot be seen from here: try again in {seconds} s, when its time is over, or in the PID namespace of its runtime."
+    ))))
 }
 
 async fn end_group(orphan: Orphan, others: Vec<Orphan>, plugin: &ProcessId) -> Result<(), CniError> {

@@ -30,9 +30,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Reads an open file to its end.
-///
-/// # Errors
-/// As `read(2)`; it is longer than 64 MiB.
+/// Errors: as `read(2)`; it is longer than 64 MiB.
 pub(crate) fn read_whole(file: File) -> io::Result<Vec<u8>> {
     let too_long = || io::Error::other(format!("it is longer than {BYTES_MAX} bytes"));
     let length = file.metadata()?.len();

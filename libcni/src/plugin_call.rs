@@ -93,6 +93,7 @@ impl PluginCall<'_> {
         // The trace context is that of the plugin's own span.
         self.env.more = self.runtime.trace_variables();
         self.env.more.extend(call_log::within_variable());
+        self.env.more.extend(self.runtime.silence());
         let call = exec::Execution {
             executable: self.executable,
             command: self.command,

@@ -24,18 +24,18 @@ impl RunningPlugin {
         Ok(Some(Self { plugin, runtime: ProcessId::of(Pid::this())? }))
     }
 
-    /// The runtime, if it runs and is another process than this one.
-    pub(crate) fn living_runtime(&self) -> io::Result<Option<&ProcessId>> {
-        let Some(runtime) = self.runtime.as_ref().filter(|runtime| runtime.pid != Pid::this()) else { return Ok(None) };
-        Ok(runtime.runs()?.then_some(runtime))
+    /// The runtime of a plugin that can be seen here, if it runs and is another process than this one.
+    pub(crate) fn living_runtime(&self) -> io::Result<Option<ProcessId>> {
+        let Some(runtime) = &self.runtime else { return Ok(None) };
+        Ok(runtime.find_here()?.filter(|runtime| runtime.pid != Pid::this()))
     }
 }
 
-/// Always of the same length.
+/// Always of the same length. The PID namespace stands behind both: earlier versions read three words for each.
 impl fmt::Display for RunningPlugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runtime = self.runtime.as_ref().map(ProcessId::to_string).unwrap_or_default();
-        write!(f, "{} {runtime:width$}", self.plugin, width = ProcessId::TEXT_BYTES)
+        write!(f, "{} {runtime:width$}", self.plugin.clone().beside(None), width = ProcessId::TEXT_BYTES)
     }
 }
 
@@ -44,8 +44,9 @@ impl FromStr for RunningPlugin {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut words = text.split_ascii_whitespace();
-        let plugin = ProcessId::parse(&mut words).ok_or(())?;
-        Ok(Self { plugin, runtime: ProcessId::parse(&mut words) })
+        let plugin = ProcessId::parse(&mut words.by_ref().take(3)).ok_or(())?;
+        let runtime = ProcessId::parse(&mut words);
+        Ok(Self { plugin: plugin.beside(runtime.as_ref()), runtime })
     }
 }
 
@@ -57,11 +58,12 @@ mod tests {
     fn the_text_is_read_back_and_has_one_length() {
         let plugin = ProcessId::of(Pid::this()).unwrap().unwrap();
         for runtime in [None, Some(plugin.clone())] {
-            let running = RunningPlugin { plugin: plugin.clone(), runtime };
+            let running = RunningPlugin { plugin: plugin.clone().beside(runtime.as_ref()), runtime };
             assert_eq!(running.to_string().len(), RunningPlugin::TEXT_BYTES);
             assert_eq!(running.to_string().parse(), Ok(running));
         }
         // As earlier versions wrote it.
+        let plugin = plugin.beside(None);
         assert_eq!(plugin.to_string().parse(), Ok(RunningPlugin { plugin, runtime: None }));
         assert!("1 2".parse::<RunningPlugin>().is_err());
     }

@@ -198,6 +198,6 @@ impl Builder {
     /// The runtime.
     #[must_use]
     pub fn build(self) -> Runtime {
-        Runtime { settings: Arc::new(self.settings), trace: None, until: None, cancellation: None }
+        Runtime { settings: Arc::new(self.settings), trace: None, until: None, cancellation: None, is_unlogged: false }
     }
 }

@@ -55,7 +55,6 @@ impl VersionInfo {
     }
 }
 
-/// Asks one executable.
 async fn ask(runtime: &Runtime, limits: &Limits, plugin: &str, executable: &Path) -> Result<VersionInfo, CniError> {
     // The oldest plugins check these variables before the verb.
     let env = CallEnv {

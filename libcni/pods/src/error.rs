@@ -20,7 +20,6 @@ pub enum Error {
     /// A network failed.
     #[error("network {network}, interface {ifname}: {}", error.with_causes())]
     Network {
-        /// The network.
         network: NetworkName,
         /// The interface in the pod.
         ifname: IfName,
@@ -30,7 +29,6 @@ pub enum Error {
     /// A network's GC failed.
     #[error("network {network}: {}", error.with_causes())]
     Collect {
-        /// The network.
         network: String,
         /// The cause.
         error: Box<libcni::Error>,
@@ -52,7 +50,6 @@ pub enum Error {
     /// The cache has no network of this sandbox.
     #[error("pod {pod} has no network: not found in the cache {}", cache.display())]
     NotUp {
-        /// The pod.
         pod: PodId,
         /// The folder.
         cache: PathBuf,
@@ -60,7 +57,6 @@ pub enum Error {
     /// A set-up of the sandbox did not finish, so its state is unknown: tear it down.
     #[error("network {network}, interface {ifname}: its set-up did not finish; tear the pod down")]
     Unfinished {
-        /// The network.
         network: NetworkName,
         /// The interface in the pod.
         ifname: IfName,
@@ -75,7 +71,6 @@ pub enum Error {
         setting: &'static str,
         /// The setting's value.
         value: String,
-        /// The reason.
         reason: String,
     },
     /// Several errors of one operation that continues after errors.
@@ -116,7 +111,6 @@ pub enum RequestError {
         annotation: &'static str,
         /// The annotation's value.
         value: String,
-        /// The reason.
         reason: BandwidthError,
     },
     /// An invalid hardware address.
@@ -161,7 +155,6 @@ impl fmt::Display for KnownNetworks {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot set up the network of pod {pod}: {}", with_left(errors, left))]
 pub struct SetUpError {
-    /// The pod.
     pub pod: PodId,
     /// The reason: of several networks, each one's error in the order of the request.
     pub errors: Vec<Error>,
@@ -184,7 +177,6 @@ impl From<Busy> for Error {
 
 impl Error {
     /// The code of the plugin's error, or of the reason why no plugin ran; of several, the first one's.
-    #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self {
             Error::Network { error, .. } => error.code(),

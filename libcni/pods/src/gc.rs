@@ -37,18 +37,13 @@ impl Gc<'_> {
     /// Examines the node before it decides which attachments are valid, and keeps those that this cache does not have and
     /// that may be in use: another runtime, or another cache, may have pods on the same network. What comes after the look
     /// stays, too.
-    ///
-    /// # Errors
-    /// [`Error::Busy`], [`Error::Cache`]; every other error that happened, after all work that was possible.
+    /// Errors: [`Error::Busy`], [`Error::Cache`]; every other error that happened, after all work that was possible.
     pub async fn with_inventory(self, node: impl Inventory + Send + Sync + 'static) -> Result<Collected, Error> {
         self.pods.collect(self.live, Some(Arc::new(node))).await
     }
 
     /// Does not examine the node: pods of other runtimes, and of other caches, on the same networks lose what they have,
     /// however alive they are.
-    ///
-    /// # Errors
-    /// As [`Gc::with_inventory`].
     pub async fn without_inventory(self) -> Result<Collected, Error> {
         self.pods.collect(self.live, None).await
     }

@@ -90,21 +90,18 @@ impl Default for Builder {
 
 impl Builder {
     /// Sets the folder of network configurations. It need not exist yet. Default: [`DEFAULT_CONF_DIR`].
-    #[must_use]
     pub fn conf_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.conf_dir = dir.into();
         self
     }
 
     /// Adds a network that no file has, before those of the folder: [`NetworkConf::parse`] makes one of bytes.
-    #[must_use]
     pub fn network(mut self, network: NetworkConf) -> Self {
         self.given.push(network);
         self
     }
 
     /// Sets the folders in which executables are looked up. Default: [`libcni::DEFAULT_PLUGIN_DIR`].
-    #[must_use]
     pub fn plugin_dirs<T: Into<PathBuf>>(mut self, dirs: impl IntoIterator<Item = T>) -> Self {
         self.runtime = self.runtime.plugin_dirs(dirs);
         self
@@ -112,35 +109,30 @@ impl Builder {
 
     /// Sets the folder of the cache, which must be this runtime's own: [`Pods::gc`] takes down entries in it.
     /// Default: [`libcni::cache::DEFAULT_DIR`].
-    #[must_use]
     pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.cache_dir = dir.into();
         self
     }
 
     /// Fixes the default network by its name. Default: the first usable one of the folder.
-    #[must_use]
     pub fn default_network(mut self, name: NetworkName) -> Self {
         self.settings.default = Some(name);
         self
     }
 
     /// Sets the prefix of the names of interfaces without a given name. Default: `eth`.
-    #[must_use]
     pub fn ifname_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.settings.prefix = prefix.into();
         self
     }
 
     /// Sets what sets `lo` up. Default: [`Loopback::Plugin`].
-    #[must_use]
     pub fn loopback(mut self, loopback: Loopback) -> Self {
         self.settings.loopback = loopback;
         self
     }
 
     /// Sets how many usable networks [`Pods::ready`] requires. Default: 1.
-    #[must_use]
     pub fn min_networks(mut self, count: usize) -> Self {
         self.settings.min_networks = count;
         self
@@ -148,7 +140,6 @@ impl Builder {
 
     /// Sets how long an operation may take, including the wait for its locks. Plugins that run then are terminated
     /// (SIGTERM to their process groups, after [`GRACE`] SIGKILL). Default: [`DEFAULT_DEADLINE`].
-    #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline = deadline;
         self
@@ -158,14 +149,12 @@ impl Builder {
     /// on. It includes the time to end plugins that do not end by themselves, [`GRACE`] each in set-up and in rollback,
     /// so less than twice that leaves no time for the rollback beside such a plugin. Default:
     /// [`DEFAULT_UNDO_DEADLINE`].
-    #[must_use]
     pub fn undo_deadline(mut self, deadline: Duration) -> Self {
         self.settings.undo_deadline = deadline;
         self
     }
 
     /// Sets whether networks are set up at the same time.
-    #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.settings.order = order;
         self
@@ -173,23 +162,19 @@ impl Builder {
 
     /// Sets the receiver of the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's
     /// own stderr.
-    #[must_use]
     pub fn stderr(mut self, sink: impl Fn(&Origin, &[u8]) + Send + Sync + 'static) -> Self {
         self.runtime = self.runtime.stderr(sink);
         self
     }
 
     /// Sets the source of the current span's trace context, which each plugin gets.
-    #[must_use]
     pub fn trace_context(mut self, current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static) -> Self {
         self.runtime = self.runtime.trace_context(current);
         self
     }
 
     /// Makes the handle. It has to be called in a tokio runtime with I/O and time enabled, like all methods.
-    ///
-    /// # Errors
-    /// [`Error::Setting`].
+    /// Errors: [`Error::Setting`].
     pub fn build(self) -> Result<Pods, Error> {
         let Self { settings, given, runtime } = self;
         pod_attachments::check_prefix(&settings.prefix).map_err(|error| Error::Setting {
@@ -221,7 +206,6 @@ impl Settings {
 
 impl Pods {
     /// A builder with the usual folders and deadlines.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -230,14 +214,12 @@ impl Pods {
     ///
     /// Running plugins are terminated, no others are started, and the operation fails with code 109. A set-up is rolled
     /// back all the same, which is not possible when its future is dropped.
-    #[must_use]
     pub fn cancelled_by(&self, cancellation: Cancellation) -> Self {
         Self { cancellation: Some(cancellation), ..self.clone() }
     }
 
     /// The same pods, with operations that end at `deadline`, if that is before their own: for a request that has a
     /// deadline itself. The rollback of a set-up has its own time in addition, as always.
-    #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
         Self { until: Some(self.until.map_or(deadline, |until| until.min(deadline))), ..self.clone() }
     }
@@ -255,9 +237,7 @@ impl Pods {
 
     /// The sandboxes in the cache, each with its pod as far as the cache has it: a restarted runtime has to set them up
     /// again, take them down, or keep them.
-    ///
-    /// # Errors
-    /// [`Error::Cache`].
+    /// Errors: [`Error::Cache`].
     pub fn known(&self) -> Result<Vec<crate::PodId>, Error> {
         let mut known = Vec::<crate::PodId>::new();
         for cached in self.cached(None)? {

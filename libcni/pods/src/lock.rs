@@ -1,24 +1,20 @@
 //! Locks: a pod has one operation at a time, different pods run in parallel, garbage collection runs alone.
 //!
-//! A pod's operation holds three locks, always taken in this order, so that no two operations can wait for each other:
-//! its share of the node, the pod's name, its sandbox. Name and sandbox both, because a pod that is started anew has
-//! the old name and a new sandbox, and because the old sandbox may be taken down by its ID alone. A collection holds
-//! the whole node.
-//!
-//! Waiting is in order of arrival, so a stream of set-ups cannot delay a collection without end. All of this is in the
-//! memory of this process and ends with it: there is no lock file that could be stale.
+//! Operations stand in one line, in the order of arrival. One may begin when none before it is in its way: so no two can wait for
+//! each other, and a stream of set-ups cannot delay a collection without end. In the way of each other are operations of one pod name,
+//! and of one sandbox: a pod that is started anew has the old name and a new sandbox, and the old sandbox may be taken down by its ID
+//! alone. The line is in the memory of this process and ends with it: there is no lock file that could be stale.
 
 use crate::pod::PodId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
 /// The kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names of the operations")]
 pub enum Operation {
     SetUp,
     TearDown,
@@ -79,171 +75,107 @@ impl fmt::Display for Busy {
 
 impl std::error::Error for Busy {}
 
-/// All locks of one [`crate::Pods`].
+/// The operations of one [`crate::Pods`].
 #[derive(Debug, Default)]
-pub(crate) struct Locks {
-    node: Arc<RwLock<()>>,
-    pods: Arc<Keyed>,
-    running: Arc<Running>,
+pub(crate) struct Locks(Arc<Line>);
+
+#[derive(Debug, Default)]
+struct Line {
+    tasks: Mutex<BTreeMap<u64, (Task, Option<Instant>)>>,
+    /// Notified when an operation has ended or given up.
+    shorter: Notify,
 }
 
-/// The permission to operate, until it is dropped.
+/// A place in the line and, once its turn has come, the permission to operate, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    /// The fields are dropped in this order.
-    _note: Note,
-    _pod: Vec<Claim>,
-    _node: NodeGuard,
-}
-
-#[derive(Debug)]
-#[expect(dead_code, reason = "held for what dropping it does")]
-enum NodeGuard {
-    Share(OwnedRwLockReadGuard<()>),
-    All(OwnedRwLockWriteGuard<()>),
+    line: Arc<Line>,
+    number: u64,
 }
 
 impl Locks {
     /// Waits until an operation on the pod may begin.
     pub(crate) async fn pod(&self, operation: Operation, pod: &PodId, until: Instant) -> Result<Permit, Busy> {
-        let wait = async {
-            let node = NodeGuard::Share(self.node.clone().read_owned().await);
-            let mut claims = Vec::new();
-            for key in Key::of(pod) {
-                claims.push(Claim::wait(&self.pods, key).await);
-            }
-            (node, claims)
-        };
-        self.hold(Task { operation, pod: Some(pod.clone()) }, wait, until).await
+        self.wait(Task { operation, pod: Some(pod.clone()) }, until).await
     }
 
     /// Waits until no operation runs, and lets none begin.
     pub(crate) async fn node(&self, until: Instant) -> Result<Permit, Busy> {
-        let wait = async { (NodeGuard::All(self.node.clone().write_owned().await), Vec::new()) };
-        self.hold(Task { operation: Operation::Gc, pod: None }, wait, until).await
+        self.wait(Task { operation: Operation::Gc, pod: None }, until).await
     }
 
-    async fn hold(
-        &self,
-        task: Task,
-        wait: impl Future<Output = (NodeGuard, Vec<Claim>)>,
-        until: Instant,
-    ) -> Result<Permit, Busy> {
+    async fn wait(&self, task: Task, until: Instant) -> Result<Permit, Busy> {
         let begin = Instant::now();
-        match timeout_at(until.into(), wait).await {
-            Ok((node, claims)) => Ok(Permit { _note: Note::of(&self.running, task), _pod: claims, _node: node }),
-            Err(_) => Err(Busy { waited: begin.elapsed(), holders: self.running.in_the_way_of(&task), task }),
+        let permit = Permit::at_the_end_of(&self.0, task.clone());
+        let turn = async {
+            loop {
+                // Made before the look, so that no change after it is missed.
+                let shorter = self.0.shorter.notified();
+                if permit.try_begin() {
+                    return;
+                }
+                shorter.await;
+            }
+        };
+        match timeout_at(until.into(), turn).await {
+            Ok(()) => Ok(permit),
+            Err(_) => Err(Busy { waited: begin.elapsed(), holders: permit.holders(), task }),
         }
     }
+}
 
-    /// How many pods have a lock: those with an operation, and those that wait.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        lock(&self.pods.0).len()
+impl Line {
+    fn tasks(&self) -> MutexGuard<'_, BTreeMap<u64, (Task, Option<Instant>)>> {
+        // A panic elsewhere leaves the map consistent.
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
-    Name { namespace: String, name: String },
-    Sandbox(String),
+impl Permit {
+    fn at_the_end_of(line: &Arc<Line>, task: Task) -> Self {
+        let mut tasks = line.tasks();
+        let number = tasks.last_key_value().map_or(0, |(last, _)| last + 1);
+        tasks.insert(number, (task, None));
+        Self { line: line.clone(), number }
+    }
+
+    /// Begins unless an operation before this one is in its way.
+    fn try_begin(&self) -> bool {
+        let mut tasks = self.line.tasks();
+        let Some((own, _)) = tasks.get(&self.number).cloned() else { return true };
+        let is_free = tasks.range(..self.number).all(|(_, (other, _))| !own.is_in_the_way_of(other));
+        if is_free {
+            tasks.insert(self.number, (own, Some(Instant::now())));
+        }
+        is_free
+    }
+
+    /// Returns the running operations that block this one. It may also wait behind a collection that itself waits for others: then
+    /// those others.
+    fn holders(&self) -> Vec<(Task, Duration)> {
+        let tasks = self.line.tasks();
+        let own = tasks.get(&self.number).map(|(own, _)| own);
+        let running = || tasks.values().filter_map(|(task, begun)| Some((task.clone(), begun.as_ref()?.elapsed())));
+        let blocking = running().filter(|(task, _)| own.is_some_and(|own| own.is_in_the_way_of(task)));
+        let blocking: Vec<_> = blocking.collect();
+        if blocking.is_empty() { running().collect() } else { blocking }
+    }
 }
 
-impl Key {
-    fn of(pod: &PodId) -> impl Iterator<Item = Key> {
-        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.line.tasks().remove(&self.number);
+        self.line.shorter.notify_waiters();
+    }
+}
+
+impl Task {
+    fn is_in_the_way_of(&self, other: &Self) -> bool {
+        let (Some(one), Some(other)) = (&self.pod, &other.pod) else { return true };
         // A tear-down by sandbox ID alone has no name, and shares none with others.
-        let by_name = (!name.is_empty()).then_some(Key::Name { namespace, name });
-        by_name.into_iter().chain([Key::Sandbox(pod.sandbox.to_string())])
+        let is_named = !one.name.is_empty() && (&one.namespace, &one.name) == (&other.namespace, &other.name);
+        is_named || one.sandbox == other.sandbox
     }
-}
-
-/// A lock for each key that is held or waited for.
-#[derive(Debug, Default)]
-struct Keyed(Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>);
-
-/// A key's lock, waited for or held.
-#[derive(Debug)]
-struct Claim {
-    table: Arc<Keyed>,
-    key: Key,
-    lock: Arc<tokio::sync::Mutex<()>>,
-    held: Option<OwnedMutexGuard<()>>,
-}
-
-impl Claim {
-    async fn wait(table: &Arc<Keyed>, key: Key) -> Self {
-        let shared = lock(&table.0).entry(key.clone()).or_default().clone();
-        // A claim from here on, so that an operation that gives up waiting is counted out too.
-        let mut claim = Self { table: table.clone(), key, lock: shared, held: None };
-        claim.held = Some(claim.lock.clone().lock_owned().await);
-        claim
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        // The guard holds a second reference to the lock.
-        self.held = None;
-        let mut table = lock(&self.table.0);
-        // Clones are made under the table's lock, so a count of two, the table's and this one, means no other claim.
-        if Arc::strong_count(&self.lock) == 2 {
-            table.remove(&self.key);
-        }
-    }
-}
-
-/// The running operations, for those that wait.
-#[derive(Debug, Default)]
-struct Running(Mutex<Tasks>);
-
-#[derive(Debug, Default)]
-struct Tasks {
-    /// The number of operations that have begun.
-    count: u64,
-    running: BTreeMap<u64, (Task, Instant)>,
-}
-
-#[derive(Debug)]
-struct Note {
-    running: Arc<Running>,
-    number: u64,
-}
-
-impl Note {
-    fn of(running: &Arc<Running>, task: Task) -> Self {
-        let mut all = lock(&running.0);
-        let number = all.count;
-        all.count += 1;
-        all.running.insert(number, (task, Instant::now()));
-        Self { running: running.clone(), number }
-    }
-}
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        lock(&self.running.0).running.remove(&self.number);
-    }
-}
-
-impl Running {
-    /// The operations that block `task`. A pod's operation may also wait behind a collection that itself waits for
-    /// others: then those others are reported.
-    fn in_the_way_of(&self, task: &Task) -> Vec<(Task, Duration)> {
-        let all = lock(&self.0);
-        let with_age = |(task, since): &(Task, Instant)| (task.clone(), since.elapsed());
-        let same = all.running.values().filter(|(other, _)| match (&task.pod, &other.pod) {
-            (Some(own), Some(other)) => Key::of(own).any(|key| Key::of(other).any(|other| other == key)),
-            (None, _) | (_, None) => true,
-        });
-        let same: Vec<_> = same.map(with_age).collect();
-        if same.is_empty() { all.running.values().map(with_age).collect() } else { same }
-    }
-}
-
-/// A panic elsewhere leaves these maps consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -302,7 +234,7 @@ mod tests {
         expect!["cannot begin set-up of pod default/web (sandbox c1) within 0 ms: in its way garbage collection, running for 0 ms"]
             .assert_eq(&is_busy(locks.pod(Operation::SetUp, &pod("web", "c1"), in_ms(10)).await));
         drop(collection);
-        assert_eq!(locks.count(), 0);
+        assert_eq!(locks.0.tasks().len(), 0);
     }
 
     #[tokio::test]
@@ -311,15 +243,15 @@ mod tests {
         for number in 0..100 {
             let id = pod(&format!("p{number}"), &format!("c{number}"));
             let held = at_once(locks.pod(Operation::SetUp, &id, soon())).await.unwrap();
-            assert_eq!(locks.count(), 2);
+            assert_eq!(locks.0.tasks().len(), 1);
             // The first waiter gives up at its deadline, the second is dropped while it waits.
             is_busy(locks.pod(Operation::TearDown, &id, in_ms(1)).await);
             let mut dropped = Box::pin(locks.pod(Operation::TearDown, &id, soon()));
             assert!(tokio::time::timeout(Duration::ZERO, dropped.as_mut()).await.is_err());
             drop(dropped);
-            assert_eq!(locks.count(), 2);
+            assert_eq!(locks.0.tasks().len(), 1);
             drop(held);
-            assert_eq!(locks.count(), 0);
+            assert_eq!(locks.0.tasks().len(), 0);
         }
         drop(at_once(locks.node(soon())).await.unwrap());
     }
@@ -352,22 +284,6 @@ mod tests {
         at_once(futures::future::join(join_all((0..4).map(stream)), collect)).await;
         let begun_before = collected.load(Ordering::SeqCst);
         assert!(begun_before < 100, "{begun_before} of 400 set-ups had begun before the collection");
-        assert_eq!(locks.count(), 0);
-    }
-
-    /// Two tasks that take name and sandbox in opposite order.
-    #[tokio::test]
-    async fn crosswise_wishes_do_not_wait_for_each_other() {
-        let locks = Locks::default();
-        let work = async |id: PodId| {
-            for _ in 0..100 {
-                let held = locks.pod(Operation::SetUp, &id, soon()).await.unwrap();
-                tokio::task::yield_now().await;
-                drop(held);
-            }
-        };
-        let ids = [pod("a", "x"), pod("a", "y"), pod("b", "x"), pod("b", "y")];
-        at_once(join_all(ids.map(work))).await;
-        assert_eq!(locks.count(), 0);
+        assert_eq!(locks.0.tasks().len(), 0);
     }
 }

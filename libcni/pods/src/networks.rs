@@ -57,13 +57,10 @@ impl Networks {
     }
 
     /// The default network: the first usable one.
-    #[must_use]
     pub fn default(&self) -> Option<&Network> {
         self.usable.first()
     }
 
-    /// The network of this name.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<&Network> {
         self.usable.iter().find(|network| network.conf.name == name)
     }

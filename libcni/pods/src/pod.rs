@@ -51,7 +51,6 @@ pub struct Pod {
     pub args: Vec<(String, String)>,
 }
 
-/// A requested network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkRequest {
     /// The network; `None` is the default one.
@@ -100,9 +99,7 @@ pub struct Dns {
 
 impl PodId {
     /// A pod, with its sandbox's ID checked.
-    ///
-    /// # Errors
-    /// Code 4 when the sandbox's ID is not what the specification allows.
+    /// Errors: code 4 when the sandbox's ID is not what the specification allows.
     pub fn new(namespace: &str, name: &str, uid: &str, sandbox: &str) -> Result<Self, CniError> {
         let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
         Ok(Self { namespace, name, uid, sandbox: ContainerId::parse(sandbox)? })
@@ -118,7 +115,6 @@ impl fmt::Display for PodId {
 
 impl Pod {
     /// A pod that requests the default network only.
-    #[must_use]
     pub fn new(id: PodId, netns: impl Into<String>) -> Self {
         Self {
             id,

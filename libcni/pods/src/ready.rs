@@ -42,7 +42,6 @@ pub enum NotReadyReason {
     /// A network reports by STATUS that it cannot serve ADD (code 50).
     #[error("network {network} cannot take pods: {}", error.with_causes())]
     NotAvailable {
-        /// The network.
         network: String,
         /// The plugin's error.
         error: libcni::Error,
@@ -51,19 +50,13 @@ pub enum NotReadyReason {
     /// 51).
     #[error("network {network} cannot take pods, and those that are up may have limited connectivity: {}", error.with_causes())]
     LimitedConnectivity {
-        /// The network.
         network: String,
         /// The plugin's error.
         error: libcni::Error,
     },
     /// STATUS is not possible: an executable is missing, or the plugin fails otherwise.
     #[error("network {network} fails: {}", error.with_causes())]
-    Failing {
-        /// The network.
-        network: String,
-        /// The error.
-        error: libcni::Error,
-    },
+    Failing { network: String, error: libcni::Error },
 }
 
 fn without_default(name: Option<&NetworkName>) -> String {
@@ -84,7 +77,6 @@ impl std::error::Error for NotReady {}
 
 impl NotReady {
     /// Whether existing pods may have limited connectivity, too (code 51).
-    #[must_use]
     pub fn limits_connectivity(&self) -> bool {
         self.reasons.iter().any(|reason| matches!(reason, NotReadyReason::LimitedConnectivity { .. }))
     }
@@ -108,9 +100,7 @@ impl Pods {
     ///
     /// STATUS of all networks of the folder is called at the same time, with a limit of 30 s. A network other than the
     /// default one that fails does not count, but is no reason while there are enough.
-    ///
-    /// # Errors
-    /// Every reason, and every skipped file.
+    /// Errors: every reason, and every skipped file.
     pub async fn ready(&self) -> Result<(), NotReady> {
         let networks = self.networks().await;
         let choice = self.choice(&networks);

@@ -8,7 +8,6 @@ use crate::status::Status;
 use libcni::{Attachment, Cached, Namespace};
 use std::collections::BTreeMap;
 
-/// The state of a sandbox.
 pub(crate) enum SandboxState {
     /// The sandbox has no network.
     Nothing,

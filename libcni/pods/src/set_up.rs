@@ -31,9 +31,7 @@ impl Pods {
     /// Dropping the future terminates the running plugins and starts no others; nothing is rolled back then. Call
     /// [`Pods::tear_down`] afterwards, which finds in the cache what had begun. [`Pods::cancelled_by`] is the better
     /// way: it rolls back.
-    ///
-    /// # Errors
-    /// Every error of every network, and what the rollback left behind. [`Error::Request`], [`Error::Busy`] and
+    /// Errors: every error of every network, and what the rollback left behind. [`Error::Request`], [`Error::Busy`] and
     /// [`Error::AlreadyUp`] come alone: no plugin has run.
     pub async fn set_up(&self, pod: &Pod) -> Result<Status, SetUpError> {
         pod_spans::pod(Operation::SetUp, &pod.id, async { self.set_up_in_span(pod).await }).await

@@ -24,7 +24,6 @@ pub struct Status {
 /// A network of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkStatus {
-    /// The network.
     pub network: NetworkName,
     /// The interface in the pod.
     pub ifname: IfName,
@@ -46,7 +45,6 @@ impl Status {
     ///
     /// An address that the result gives no interface counts for the primary one: networks below version 0.3.0 and some
     /// plugins name none.
-    #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let mut addresses = self.primary().map(NetworkStatus::addresses).unwrap_or_default();
         addresses.sort_by_key(IpAddr::is_ipv6);
@@ -55,7 +53,6 @@ impl Status {
 
     /// The DNS settings of the primary interface's network: for the pod's resolv.conf. A domain counts as the search
     /// list where the result has none, as in resolv.conf(5).
-    #[must_use]
     pub fn dns(&self) -> Dns {
         let Some(result) = self.primary().and_then(|network| network.result.as_ref()) else { return Dns::default() };
         let cni_spec::Dns { nameservers: servers, domain, search: mut searches, options, .. } = result.dns.clone();
@@ -71,7 +68,6 @@ impl Status {
 
     /// The requests that have no effect, and addresses of which it is doubtful that they are the pod's: a sentence for each,
     /// without the pod's name.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.networks.iter().flat_map(NetworkStatus::warnings).collect()
     }
@@ -96,7 +92,6 @@ impl Status {
 impl NetworkStatus {
     /// The addresses of the interface in the pod, in the order of the result. One that the result gives to none of its
     /// interfaces counts: some plugins have no index, or -1, which meant the same before version 0.3.1.
-    #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let Some(result) = &self.result else { return Vec::new() };
         let own = self.place(result);
@@ -173,9 +168,7 @@ impl NetworkStatus {
 impl Pods {
     /// The pod's network as its set-up left it: from the cache, so after a restart too. It does not wait for other
     /// operations.
-    ///
-    /// # Errors
-    /// [`Error::NotUp`] when the cache has no entry of the sandbox; [`Error::Cache`]; [`Error::Network`] for an
+    /// Errors: [`Error::NotUp`] when the cache has no entry of the sandbox; [`Error::Cache`]; [`Error::Network`] for an
     /// unreadable cached result.
     pub async fn status(&self, pod: &PodId) -> Result<Status, Error> {
         Status::of_cached(self.networks_of(pod)?.iter())
@@ -183,9 +176,7 @@ impl Pods {
 
     /// CHECK: whether a pod still has what its set-up left, and its status. CHECK of all networks runs at the same
     /// time; those below version 0.4.0 have no CHECK and count as good.
-    ///
-    /// # Errors
-    /// As [`Pods::status`]; [`Error::Busy`]; [`Error::Unfinished`]; and each network's error of CHECK.
+    /// Errors: as [`Pods::status`]; [`Error::Busy`]; [`Error::Unfinished`]; and each network's error of CHECK.
     pub async fn check(&self, pod: &PodId) -> Result<Status, Error> {
         pod_spans::pod(Operation::Check, pod, async { self.check_in_span(pod).await }).await
     }

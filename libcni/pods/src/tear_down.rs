@@ -42,9 +42,7 @@ impl Pods {
     /// When the cache has no entry, DEL is called all the same for the networks that the pod requests (or the default
     /// one): another runtime may have set it up, or the cache may be lost. So it may be repeated, and succeeds where
     /// there is no network at all.
-    ///
-    /// # Errors
-    /// [`Error::Busy`]; [`Error::Cache`]; each network's error, as one or as [`Error::Several`].
+    /// Errors: [`Error::Busy`]; [`Error::Cache`]; each network's error, as one or as [`Error::Several`].
     pub async fn tear_down(&self, pod: impl Into<TearDown>) -> Result<(), Error> {
         let TearDown(pod) = pod.into();
         pod_spans::pod(Operation::TearDown, &pod.id, async { self.tear_down_in_span(&pod).await }).await

@@ -59,9 +59,7 @@ impl Survey {
     }
 
     /// All valid attachments: those that are valid anyway, and those that are kept.
-    ///
-    /// # Errors
-    /// Code 106: see [`Survey::keep`].
+    /// Errors: code 106: see [`Survey::keep`].
     pub(crate) fn all_valid(&self) -> Result<Vec<AttachmentId>, CniError> {
         let keep = self.keep().map_err(|found| {
             let objects = found.objects.join(", ");

@@ -159,6 +159,29 @@ fn an_attachment_without_a_path_lives_as_long_as_a_process_does() {
     }
 }
 
+/// The kernel gives the number of a namespace again when that has ended.
+#[test]
+fn an_attachment_is_gone_though_another_containers_namespace_got_its_number() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
+    let (first, other) = (Mounted::at(&folder, "first"), Mounted::at(&folder, "other"));
+    wait(runtime.add(&net, &first.attachment())).unwrap();
+    let number = first.number();
+    first.end();
+    let Some(_) = (0..100).find(|_| {
+        other.end();
+        run("unshare", &[&format!("--net={}", other.0), "true"]);
+        other.number() == number
+    }) else {
+        return eprintln!(
+            "SKIP an_attachment_is_gone_though_another_containers_namespace_got_its_number: others got it"
+        );
+    };
+    let _container = other.enter();
+    let anew = Mounted::at(&folder, "anew");
+    wait(runtime.add(&net, &anew.attachment())).unwrap();
+}
+
 /// Another one that lives may be a container's whose runtime was killed before it could tell of it.
 #[test]
 fn an_unfinished_add_is_deleted_before_the_next_one_of_its_namespace() {

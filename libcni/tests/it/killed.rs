@@ -73,9 +73,36 @@ fn soon<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static
     receive.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
+/// A command line of these words that ends in one of the tests below.
+fn command(words: &[&str], test: &str) -> Command {
+    let executable = std::env::current_exe().unwrap();
+    let mut line = words.iter().copied().chain([executable.to_str().unwrap(), "--exact", test]);
+    let mut command = Command::new(line.next().unwrap());
+    command.args(line);
+    command
+}
+
+/// PID 1 of the namespace is a shell, which ends last.
+const IN_A_PID_NAMESPACE: &[&str] = &[
+    "unshare",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+    "sh",
+    "-c",
+    r#""$@"; result=$?; while [ -p begin ]; do sleep 1000; done; exit $result"#,
+    "sh",
+];
+
 impl Killed {
     /// With FIFOs of these names besides.
     fn start(fifos: &[&str]) -> Self {
+        Self::start_by(fifos, &[])
+    }
+
+    /// By a command line before its own.
+    fn start_by(fifos: &[&str], words: &[&str]) -> Self {
         let folder = Folder::with(&[("a", STEPPING), ("b", STEPPING)]);
         let attachment = own();
         for fifo in ["begin", "end", "never"].iter().chain(fifos) {
@@ -83,8 +110,7 @@ impl Killed {
         }
         std::fs::create_dir_all(folder.path().join("cache/results")).unwrap();
         folder.write("netns", &attachment.netns);
-        let process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "killed::the_runtime_that_is_killed"])
+        let process = command(words, "killed::the_runtime_that_is_killed")
             .current_dir(folder.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -319,6 +345,49 @@ fn a_daemon_that_the_plugin_has_started_lives_on() {
     let environment = std::fs::read(format!("/proc/{daemon}/environ")).unwrap();
     assert!(String::from_utf8_lossy(&environment).contains("CNI_COMMAND=ADD\0"), "it has the plugin's environment");
     kill(daemon, Signal::SIGKILL).unwrap();
+}
+
+/// The first child of a process.
+fn child(pid: u32) -> u32 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// The runtime's pid is another process's here, or none's.
+#[test]
+fn a_runtime_in_another_pid_namespace_is_waited_for_until_it_is_dead() {
+    let mut living = Killed::start_by(&["at.a"], IN_A_PID_NAMESPACE);
+    living.reach("at.a");
+    let (net, attachment) = (network("1.0.0", &["a", "b"]), living.attachment.clone());
+    let hasty = || living.folder.runtime().until(std::time::Instant::now() + Duration::from_millis(1500));
+    let error = wait(hasty().del(&net, &attachment)).unwrap_err().to_string();
+    assert!(error.starts_with("cannot start DEL of c1/eth0 in network net: another ADD or DEL of it"), "{error}");
+    expect!["ADD a"].assert_eq(&living.folder.log());
+    // The plugin goes on without its runtime. Another namespace cannot see that, this one can.
+    let runtime = child(child(living.process.id()));
+    kill(Pid::from_raw(runtime.cast_signed()), Signal::SIGKILL).unwrap();
+    assert_ends(&runtime.to_string());
+    let blind =
+        command(&["unshare", "--pid", "--fork", "--mount-proc"], "killed::the_del_that_does_not_see_the_plugin")
+            .current_dir(living.folder.path())
+            .output()
+            .unwrap();
+    assert!(blind.status.success(), "{blind:?}");
+    let intent = living.folder.runtime().cache().list(None).unwrap().cached.pop().unwrap();
+    expect!["ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&living.del(&intent));
+    assert!(living.kill().is_none());
+}
+
+/// See above. Elsewhere it does nothing.
+#[test]
+fn the_del_that_does_not_see_the_plugin() {
+    let dir = std::env::current_dir().unwrap();
+    if !dir.join("netns").exists() {
+        return;
+    }
+    let error =
+        wait(Folder::at(&dir).runtime().del(&network("1.0.0", &["a", "b"]), &eth0())).unwrap_err().with_causes();
+    assert!(error.contains("of another PID namespace may still run for this attachment"), "{error}");
 }
 
 /// A process in a group of its own, called as the plugin is.

@@ -16,6 +16,5 @@ mod lock;
 mod protocol_violations;
 mod reference;
 mod test_folder;
-mod threads;
 mod unfinished_add;
 mod versions;

@@ -24,7 +24,7 @@ fn without_running(entry: &str) -> String {
     let (rest, running) = entry.rsplit_once(r#","running":""#).expect("a plugin is noted");
     let words: Vec<_> = running.trim_end_matches(r#""}"#).split_whitespace().collect();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    assert!(words.len() == 6 && words[2] == boot.trim() && words[5] == boot.trim(), "{running}");
+    assert!(words.len() == 7 && words[2] == boot.trim() && words[5] == boot.trim(), "{running}");
     assert_eq!(words[3], std::process::id().to_string(), "the runtime");
     let (rest, runtime) = rest.rsplit_once(r#","runtime":""#).expect("the runtime is noted");
     assert_eq!(runtime.split_whitespace().next(), Some(words[3]));

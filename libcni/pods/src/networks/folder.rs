@@ -71,7 +71,6 @@ impl Last {
 
 impl Folder {
     /// A folder, which need not exist yet. Reads nothing.
-    #[must_use]
     pub fn new(dir: impl AsRef<Path>, runtime: Runtime) -> Self {
         Self {
             dir: dir.as_ref().to_owned(),
@@ -83,14 +82,12 @@ impl Folder {
     }
 
     /// The folder with these networks before those of its files. One of a file that has the name of one of these is ignored.
-    #[must_use]
     pub fn with(mut self, given: Vec<NetworkConf>) -> Self {
         self.given = given;
         self
     }
 
     /// The folder.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }

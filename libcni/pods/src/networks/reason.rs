@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 pub struct PassedOver {
     /// The file; the network's name, if the runtime has given it.
     pub path: PathBuf,
-    /// The reason.
     pub reason: Reason,
 }
 
@@ -30,7 +29,6 @@ pub enum Reason {
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// The error.
         error: io::Error,
     },
     /// The text is not JSON (code 6), or a key is missing or wrong (code 7).
@@ -47,21 +45,16 @@ pub enum Reason {
     /// The network's name, or the file name that replaces it, is invalid.
     #[error("cannot use {name:?} as network name: {}", error.msg)]
     BadName {
-        /// The name.
         name: String,
         /// The rule it breaks.
         error: CniError,
     },
     /// This library does not know the network's version.
     #[error("cniVersion {version:?} is not known; known are {}", SpecVersion::ALL.map(SpecVersion::as_str).join(", "))]
-    UnknownVersion {
-        /// The version.
-        version: String,
-    },
+    UnknownVersion { version: String },
     /// A plugin's executable is in none of the folders.
     #[error("executable of plugin {plugin} not found in {}", list(looked_in))]
     MissingExecutable {
-        /// `type` of the plugin.
         plugin: PluginType,
         /// The folders.
         looked_in: Vec<PathBuf>,
@@ -69,7 +62,6 @@ pub enum Reason {
     /// A plugin's file exists but cannot be executed.
     #[error("cannot run {} of plugin {plugin}: {errno}", path.display())]
     NotExecutable {
-        /// `type` of the plugin.
         plugin: PluginType,
         /// The file.
         path: PathBuf,
@@ -79,7 +71,6 @@ pub enum Reason {
     /// A plugin does not answer VERSION, or not in time, or not in a valid form.
     #[error("plugin {plugin} does not answer VERSION: {error}")]
     NoVersion {
-        /// `type` of the plugin.
         plugin: PluginType,
         /// The plugin's executable.
         path: PathBuf,
@@ -89,7 +80,6 @@ pub enum Reason {
     /// A plugin does not support the network's version.
     #[error("plugin {plugin} does not speak cniVersion {version:?}; it speaks {}", speaks.join(", "))]
     UnsupportedVersion {
-        /// `type` of the plugin.
         plugin: PluginType,
         /// The network's version; empty text is 0.1.0.
         version: String,
@@ -99,7 +89,6 @@ pub enum Reason {
     /// An earlier file has a network of this name.
     #[error("network name {name:?} is taken by {}", by.display())]
     NameTaken {
-        /// The name.
         name: String,
         /// The earlier file; the name itself, if the runtime has given the network.
         by: PathBuf,
@@ -121,7 +110,6 @@ pub enum Problem {
     Unreadable {
         /// The folder.
         dir: PathBuf,
-        /// The error.
         error: io::Error,
     },
 }

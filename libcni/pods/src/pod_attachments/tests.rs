@@ -258,10 +258,10 @@ fn bandwidth_comes_from_annotations() {
         annotation kubernetes.io/egress-bandwidth = "999": a bandwidth is at least 1k and at most 1P bits a second
         annotation kubernetes.io/ingress-bandwidth = "1.0001P": a bandwidth is at least 1k and at most 1P bits a second
         {"ingressRate":1000,"ingressBurst":4294967295}
-        annotation kubernetes.io/ingress-bandwidth = "10Mbit": "10Mbit" is no quantity: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+        annotation kubernetes.io/ingress-bandwidth = "10Mbit": "10Mbit" is no quantity: want up to 18 digits, such as 10 or 1.5, then nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
         annotation kubernetes.io/ingress-bandwidth = "-1M": a bandwidth is at least 1k and at most 1P bits a second
         annotation kubernetes.io/ingress-bandwidth = "1e99": a bandwidth is at least 1k and at most 1P bits a second
-        annotation kubernetes.io/ingress-bandwidth = "": "" is no quantity: it has to start with a number, such as 10 or 1.5
+        annotation kubernetes.io/ingress-bandwidth = "": "" is no quantity: want up to 18 digits, such as 10 or 1.5, then nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
         {"ingressRate":5,"ingressBurst":4294967295}"#]]
     .assert_eq(&text);
 }

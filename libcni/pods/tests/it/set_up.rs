@@ -318,7 +318,7 @@ fn a_request_that_cannot_be_met_runs_nothing() {
             network attic not found: there is net-a, net-b, net-c; /run/testns/net.d/00-broken.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1
             interface name eth0 is asked for twice
             hardware address "0a:00": want six octets in hex, such as 0a:00:00:00:00:05
-            annotation kubernetes.io/egress-bandwidth = "1k b": "1k b" is no quantity: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+            annotation kubernetes.io/egress-bandwidth = "1k b": "1k b" is no quantity: want up to 18 digits, such as 10 or 1.5, then nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
             cannot put "a;b" = "c" into CNI_ARGS: a pair has no other = and no ; in it
             cannot set up lo: cannot open /run/netns/gone: No such file or directory (os error 2)
             cannot set up lo: /proc/thread-self/ns/net is the node's own"#]]
