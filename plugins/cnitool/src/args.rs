@@ -3,7 +3,7 @@
 mod cluster;
 mod values;
 
-pub(crate) use cluster::{Cluster, Shared};
+pub(crate) use cluster::{Cluster, Phase, Shared};
 
 use crate::install::platforms;
 use crate::shell_words::word;
@@ -16,6 +16,7 @@ use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -36,7 +37,9 @@ Exit codes:
   1    doctor itself failed; stderr says why
   2    the command line is wrong
   3    there are warnings
-  4    there are errors";
+  4    there are errors
+  5    no faults were found, but some rules that may drop packets were not
+       examined; they are named";
 
 /// Adds containers to CNI networks, removes them, and installs plugins.
 #[derive(Debug, Parser)]
@@ -53,12 +56,14 @@ pub(crate) struct Cli {
 /// Common options are options of every verb, and clap creates each of them for each verb before it reads an argument:
 /// 0.05 ms of each call. So it first gets only the verbs that the arguments name, which are enough if there is no error
 /// and no request for help.
-///
-/// # Errors
-/// The arguments are wrong, or ask for help or the version: clap's text.
+/// Errors: the arguments are wrong, or ask for help or the version: clap's text.
 pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let verbs = Verb::augment_subcommands(Command::new("cnitool"));
-    let named = verbs.get_subcommands().filter(|verb| words.iter().any(|word| word == verb.get_name()));
+    let is_named = |verb: &&Command| {
+        let mut names = std::iter::once(verb.get_name()).chain(verb.get_all_aliases());
+        names.any(|name| words.iter().any(|word| word == name))
+    };
+    let named = verbs.get_subcommands().filter(is_named);
     let few = Common::augment_args(Command::new("cnitool")).subcommands(named.cloned());
     parse_by(few, words).or_else(|_| parse_by(help::in_groups(grammar()), words))
 }
@@ -98,7 +103,7 @@ pub(crate) struct Common {
     /// Folder of network configurations [default: /etc/cni/net.d]
     #[arg(long, global = true, value_name = "DIR", env = "NETCONFPATH", hide_env = true, value_parser = values::maybe_empty())]
     pub(crate) conf_dir: Option<PathBuf>,
-    /// Folders of plugins, separated by colons [default: /opt/cni/bin, then cnitool's own if it has plugins]
+    /// Folders of plugins, by colons [default: /opt/cni/bin, the runtime's, cnitool's own]
     #[arg(long, global = true, value_name = "DIRS", env = "CNI_PATH", hide_env = true)]
     pub(crate) cni_path: Option<String>,
     /// Folder of the cache
@@ -143,7 +148,6 @@ impl Common {
     }
 }
 
-/// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Add a container to a network, and print the result
@@ -153,11 +157,12 @@ pub(crate) enum Verb {
     #[command(after_help = PLAN_EXIT_CODES)]
     Plan(Target),
     /// Check that a container's network is as ADD left it
-    Check(Target),
-    /// Remove a container from a network
-    Del(Target),
-    /// Forget an attachment in the cache that has nothing on the node
-    Forget(Target),
+    Check(Attached),
+    /// Remove a container from a network, or from all of its own
+    Del(Del),
+    /// The earlier name of del --forget.
+    #[command(hide = true)]
+    Forget(Attached),
     /// Write anew what the node has lost of containers that live
     Repair(Repair),
     /// Remove what belongs to no container that lives
@@ -185,10 +190,11 @@ pub(crate) enum Verb {
         name: String,
     },
     /// List the attachments in the cache
-    Attachments {
-        /// Only those of this network
-        #[arg(add = ArgValueCompleter::new(completions::networks))]
-        network: Option<String>,
+    #[command(alias = "attachments")]
+    List {
+        /// Only those of this network, or of this pod or container
+        #[arg(add = ArgValueCompleter::new(completions::networks_and_named))]
+        name: Option<String>,
     },
     /// Show the log of calls: the last, errors, or the slowest steps
     Log(Log),
@@ -204,6 +210,27 @@ pub(crate) enum Verb {
     Install(Install),
     /// Compare the plugins' files with those of a release
     Verify(Verify),
+    /// Print a JSON Schema or a completion script, or write man pages
+    #[command(subcommand, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
+    Generate(Generate),
+    /// The earlier names of what `generate` does.
+    #[command(hide = true)]
+    Schema {
+        #[arg(default_value = "conflist")]
+        name: String,
+    },
+    #[command(hide = true)]
+    Completions { shell: Shell },
+    #[command(hide = true)]
+    Man { dir: PathBuf },
+    /// Print the mark of this suite's executables
+    #[command(hide = true)]
+    Mark,
+}
+
+/// What editors, shells and readers use.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generate {
     /// Print a JSON Schema, for editors and other validators
     Schema {
         /// conflist, plugin, result, or a plugin's name
@@ -211,22 +238,37 @@ pub(crate) enum Verb {
         name: String,
     },
     /// Print a completion script
-    Completions {
-        /// For which shell
-        shell: Shell,
-    },
+    Completions { shell: Shell },
     /// Write man pages of the verbs, of network files and of plugins
     Man {
         /// An existing folder, such as /usr/local/share/man; the pages are put into man1, man5 and man8 in it
         dir: PathBuf,
     },
-    /// Print the mark of this suite's executables
-    #[command(hide = true)]
-    Mark,
+}
+
+/// An attachment by network and namespace, as with the reference; or those in the cache of a container by one of its names.
+#[derive(Debug, Args)]
+pub(crate) struct Attached {
+    /// Network, by name or file; or, alone, a pod (NAMESPACE/NAME, or its name) or how a container's ID begins: all it has
+    #[arg(value_name = "NETWORK|POD", add = ArgValueCompleter::new(completions::networks_and_named))]
+    pub(crate) name: String,
+    /// Path of the container's network namespace, or NAMESPACE/POD or an ID: what the container has in the network
+    #[arg(add = ArgValueCompleter::new(completions::namespaces_and_named))]
+    pub(crate) netns: Option<String>,
+}
+
+/// What DEL is called for.
+#[derive(Debug, Args)]
+pub(crate) struct Del {
+    #[command(flatten)]
+    pub(crate) attached: Attached,
+    /// Call no plugin, and only forget what the cache has: refused where the node has something of it
+    #[arg(long)]
+    pub(crate) forget: bool,
 }
 
 /// A network and a namespace.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
     /// Network, by name, or the path of its file (with a /)
     #[arg(add = ArgValueCompleter::new(completions::networks))]
@@ -267,8 +309,14 @@ pub(crate) struct Doctor {
     /// Remove what cannot belong to a container that lives, after showing it; then look again
     #[arg(long)]
     pub(crate) fix: bool,
-    /// Call CHECK of each attachment in the cache as well: some milliseconds for each
+    /// Do not send packets of containers, which end on the node, to see what drops them
     #[arg(long)]
+    pub(crate) no_probe: bool,
+    /// Do not call CHECK of the attachments in the cache, which takes some milliseconds for each
+    #[arg(long)]
+    pub(crate) no_check: bool,
+    /// Show all that CHECK says, and what repair would write, also where the cause is another finding
+    #[arg(long, conflicts_with = "no_check")]
     pub(crate) check: bool,
 }
 
@@ -330,9 +378,9 @@ pub(crate) enum Ipam {
         /// Network, by name, or the path of its file (with a /)
         #[arg(add = ArgValueCompleter::new(completions::networks))]
         network: String,
-        /// The address, without prefix length
-        #[arg(value_parser = values::address, add = ArgValueCompleter::new(completions::held))]
-        address: IpAddr,
+        /// The address, without prefix length; or a pod (NAMESPACE/NAME, or its name) or container: all that it has
+        #[arg(value_parser = values::address_or_name, add = ArgValueCompleter::new(completions::held_and_named))]
+        address: String,
         /// Release it even if its container lives, which goes on using it, or if the file names no valid owner
         #[arg(long)]
         force: bool,
@@ -370,12 +418,24 @@ pub(crate) struct Log {
     /// Only calls that failed
     #[arg(long)]
     pub(crate) errors: bool,
+    /// Only calls of this network
+    #[arg(long, value_name = "NETWORK", add = ArgValueCompleter::new(completions::networks))]
+    pub(crate) network: Option<String>,
+    /// Only calls of this verb: ADD, DEL, CHECK, GC or STATUS
+    #[arg(long, value_name = "VERB", value_parser = ["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"], ignore_case = true, hide_possible_values = true)]
+    pub(crate) verb: Option<String>,
+    /// Only calls that ended since then: 10m, 2h 30m, 2026-03-01 or 2026-03-01T12:00:00Z (UTC)
+    #[arg(long, value_name = "TIME", value_parser = values::since)]
+    pub(crate) since: Option<SystemTime>,
+    /// Go on with each call as it ends, until SIGINT or SIGTERM
+    #[arg(short, long, conflicts_with = "slowest")]
+    pub(crate) follow: bool,
     /// The slowest steps of calls in place of the last calls
     #[arg(long)]
     pub(crate) slowest: bool,
-    /// How many, at most
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20, value_parser = values::count)]
-    pub(crate) lines: usize,
+    /// How many, at most [default: 20, and with --since all]
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = values::count)]
+    pub(crate) lines: Option<usize>,
     /// Which log: journal, file, or a path [default: the one that CNI_LOG or /etc/cni/log names]
     #[arg(long, value_name = "LOG")]
     pub(crate) from: Option<String>,
@@ -398,18 +458,22 @@ pub(crate) struct Metrics {
 /// What GC keeps.
 #[derive(Debug, Args)]
 pub(crate) struct Gc {
-    #[command(flatten)]
-    pub(crate) whole: Whole,
-    /// Keep exactly these of the cache (repeatable); all others are removed, also of containers that live
-    #[arg(long, value_name = "CONTAINER[/IFNAME]", conflicts_with = "all", add = ArgValueCompleter::new(completions::container_interfaces))]
+    /// Network, by name, or the path of its file (with a /) [default: all that the node knows]
+    #[arg(add = ArgValueCompleter::new(completions::networks))]
+    pub(crate) network: Option<String>,
+    /// Not used; the reference wants one
+    #[arg(hide = true)]
+    pub(crate) _netns: Option<String>,
+    /// Keep exactly these of the cache (repeatable): pods, or containers; all others are removed, also of containers that live
+    #[arg(long, value_name = "POD[/IFNAME]", conflicts_with = "all", requires = "network", add = ArgValueCompleter::new(completions::container_interfaces))]
     pub(crate) keep: Vec<String>,
     /// Keep none of the cache: all are removed, also of containers that live
-    #[arg(long)]
+    #[arg(long, requires = "network")]
     pub(crate) all: bool,
     /// Remove also what the cache does not know: what other runtimes have, also of containers that live
-    #[arg(long)]
+    #[arg(long, requires = "network")]
     pub(crate) force: bool,
-    /// Only show what would be kept and deleted
+    /// Only show what would be deleted, and count what would be kept
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -417,10 +481,10 @@ pub(crate) struct Gc {
 /// The attachments to repair.
 #[derive(Debug, Args)]
 pub(crate) struct Repair {
-    /// Network, by name, or the path of its file (with a /) [default: all that the cache has attachments of]
-    #[arg(add = ArgValueCompleter::new(completions::networks))]
+    /// Network, by name or file, or a pod or container [default: all that the cache has attachments of]
+    #[arg(add = ArgValueCompleter::new(completions::networks_and_named))]
     pub(crate) network: Option<String>,
-    /// Only show what would be repaired
+    /// Only show what would be repaired, and count what is as it should be
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

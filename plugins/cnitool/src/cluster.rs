@@ -3,7 +3,7 @@
 //! The verbs are the plugin's own: this program becomes the executable `cluster` of the plugin folder, which has TLS, and gives it
 //! the network's configuration as standard input.
 
-use crate::args::{Cluster, Shared};
+use crate::args::{Cluster, Phase, Shared};
 use crate::error_remedies::{Remedy, refused};
 use crate::output::Output;
 use crate::settings::Settings;
@@ -46,14 +46,23 @@ fn parts(words: &Cluster) -> (&'static str, &Shared, Vec<OsString>) {
             let link = link.iter().flat_map(|link| ["--link".into(), link.into()]);
             ("check", shared, probe.into_iter().chain(link).collect())
         }
-        Cluster::Repair(shared) => ("repair", shared, Vec::new()),
-        Cluster::Forget { shared, node, fenced } => {
-            let fenced = fenced.then(|| "--fenced".into());
-            ("forget", shared, [node.into()].into_iter().chain(fenced).collect())
+        Cluster::Init(shared) => ("init", shared, Vec::new()),
+        Cluster::Repair { shared, phase } => ("repair", shared, words_of(phase)),
+        Cluster::Adopt { shared, phase } => ("adopt", shared, words_of(phase)),
+        Cluster::Leave { shared, ending } => ("leave", shared, ending.then(|| "--ending".into()).into_iter().collect()),
+        Cluster::Forget { shared, node, fenced, force, cancel } => {
+            let given = [(fenced, "--fenced"), (force, "--force"), (cancel, "--cancel")];
+            let given = given.into_iter().filter(|(is_given, _)| **is_given).map(|(_, word)| word.into());
+            ("forget", shared, std::iter::once(node.into()).chain(given).collect())
         }
         Cluster::Release { shared, claim } => ("release", shared, vec![claim.into()]),
         Cluster::Import { shared, file } => ("import", shared, vec![file.into()]),
     }
+}
+
+fn words_of(phase: &Phase) -> Vec<OsString> {
+    let words = [(phase.begin, "--begin"), (phase.end, "--end")];
+    words.into_iter().filter(|(is_given, _)| *is_given).map(|(_, word)| word.into()).collect()
 }
 
 /// A file without a name.

@@ -49,6 +49,24 @@ fn explained(error: &clap::Error, words: &[OsString]) -> Option<CniError> {
     Some(CniError { details: below.join("\n"), ..CniError::new(Code::INVALID_ENVIRONMENT, msg) })
 }
 
+/// Verbs of other programs, and what does the same here.
+const OF_OTHERS: [(&str, &str); 14] = [
+    ("attach", "add"),
+    ("detach", "del"),
+    ("ls", "list"),
+    ("get", "list"),
+    ("ps", "list"),
+    ("describe", "explain"),
+    ("inspect", "explain"),
+    ("trace", "explain"),
+    ("delete", "del"),
+    ("rm", "del"),
+    ("logs", "log"),
+    ("lint", "validate"),
+    ("prune", "gc"),
+    ("fix", "repair"),
+];
+
 /// The fault of a command line, and the lines below it.
 type Explained = (String, Vec<String>);
 
@@ -94,8 +112,9 @@ impl Verb {
     fn is_unknown(&self, word: &str) -> Explained {
         let verbs = self.verbs();
         let mut beginning = verbs.iter().filter(|verb| verb.starts_with(word)).copied();
-        let meant =
-            resembling(word, verbs.iter().copied()).or_else(|| beginning.next().filter(|_| beginning.next().is_none()));
+        let of_others = OF_OTHERS.iter().find(|(other, _)| *other == word).map(|(_, meant)| *meant);
+        let meant = of_others.filter(|meant| verbs.contains(meant)).or_else(|| resembling(word, verbs.iter().copied()));
+        let meant = meant.or_else(|| beginning.next().filter(|_| beginning.next().is_none()));
         let mut below: Vec<String> = meant.map(|meant| format!("Did you mean {meant}?")).into_iter().collect();
         below.push(format!("{} --help lists the verbs.", self.name));
         (format!("{} has no verb {word}", self.name), below)

@@ -102,6 +102,22 @@ pub(crate) fn named(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(current, pods.chain(ids).map(|(name, cached)| word(name, cached.network.as_str())))
 }
 
+/// Networks, pods, and the IDs of containers.
+pub(crate) fn networks_and_named(current: &OsStr) -> Vec<CompletionCandidate> {
+    let networks = networks(current);
+    networks.into_iter().chain(named(current)).collect()
+}
+
+/// Pods and the IDs of containers, and namespaces.
+pub(crate) fn namespaces_and_named(current: &OsStr) -> Vec<CompletionCandidate> {
+    named(current).into_iter().chain(namespaces(current)).collect()
+}
+
+/// Addresses that host-local holds, pods, and the IDs of containers.
+pub(crate) fn held_and_named(current: &OsStr) -> Vec<CompletionCandidate> {
+    held(current).into_iter().chain(named(current)).collect()
+}
+
 /// Addresses that host-local holds, of all networks of the folder.
 pub(crate) fn held(current: &OsStr) -> Vec<CompletionCandidate> {
     let files = settings().and_then(|settings| conflist::search_order(&settings.conf_dir).ok()).unwrap_or_default();
@@ -121,9 +137,11 @@ pub(crate) fn own_plugins(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(current, cni_plugins::ENTRIES.iter().map(|entry| word(entry.name, "")))
 }
 
-/// Attachments, as `CONTAINER/IFNAME`.
+/// Pods, and attachments as `CONTAINER/IFNAME`.
 pub(crate) fn container_interfaces(current: &OsStr) -> Vec<CompletionCandidate> {
-    beginning(current, attachments().iter().map(|cached| word(id(cached), cached.network.as_str())))
+    let attachments = attachments();
+    let ids = attachments.iter().map(|cached| word(id(cached), cached.network.as_str()));
+    named(current).into_iter().chain(beginning(current, ids)).collect()
 }
 
 fn id(cached: &Cached) -> String {
@@ -139,7 +157,6 @@ pub(crate) fn plugins(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(current, files.map(|entry| word(entry.file_name(), entry.path().display().to_string())))
 }
 
-/// Schemas.
 pub(crate) fn schemas(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(current, crate::schema::names().map(|name| word(name, "")))
 }

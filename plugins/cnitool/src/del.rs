@@ -1,15 +1,27 @@
 //! `cnitool del`: DEL by the network's file, by the cache, or by what the network has left on the node.
 
-use crate::args::Target;
+use crate::args::{Del, Target};
+use crate::forget;
 use crate::settings::Settings;
+use crate::settings::container_id_and_netns::each;
 use libcni::{Attachment, AttachmentId, Cached, Error, Namespace};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// DEL of the attachments that are named, the newest first; with `--forget` only the cache's entries go.
+pub(crate) async fn run(settings: &Settings, words: &Del) -> anyhow::Result<()> {
+    if words.forget {
+        return forget::run(settings, &words.attached).await;
+    }
+    settings.refuse_part_of_id("delete")?;
+    let mut targets = settings.targets("del", &words.attached)?;
+    targets.reverse();
+    each(targets, del).await
+}
+
 /// DEL with the file's configuration, or, if that is gone, with the one that ADD left in the cache; of a network that has only
 /// left traces on the node, with the plugins that remove these.
-pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<()> {
-    settings.refuse_part_of_id("delete")?;
+async fn del(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let mut attachment = settings.attachment(target)?;
     let (network, cached) = match settings.network(&target.network) {
         Ok(network) => {

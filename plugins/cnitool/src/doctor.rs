@@ -57,8 +57,21 @@ pub struct Node<'a> {
     pub known: &'a [KnownPlugin],
     /// The inventory of the node.
     pub inventory: &'a on_node::Node,
+    /// Whether real packets of some attachments are sent, which leave the node nowhere.
+    pub probes: bool,
     /// Whether CHECK of each attachment is called as well, for 60 seconds at most.
-    pub checks: bool,
+    pub checks: Checks,
+}
+
+/// The attachments of which CHECK is called, and what of its answers is a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checks {
+    /// CHECK is not called.
+    No,
+    /// An error is a finding where none of another kind is about the attachment: its cause is known then.
+    Unexplained,
+    /// Every difference is a finding.
+    All,
 }
 
 /// The doctor's report on a node.
@@ -66,8 +79,10 @@ pub struct Node<'a> {
 pub struct Examined {
     /// The faults, the worst first. An object that cannot be looked at is one, too.
     pub findings: Vec<Finding>,
-    /// The objects that were not examined, from which a node may suffer all the same: [`BEYOND`], and rules of the packet filter with conditions that are not examined.
+    /// The objects that were not examined, from which a node may suffer all the same.
     pub beyond: Vec<String>,
+    /// Rules and tables of the packet filter that may drop packets, and were not examined: a node with some is not known to have no fault.
+    pub unexamined: Vec<String>,
 }
 
 /// How often a node is looked at whose containers come and go.
@@ -180,9 +195,9 @@ async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
     };
     leftovers::unreserved_by_traces(&survey.view, &known, &mut findings);
     files_of_other_projects::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
-    let unexamined = drops_by_cause::look(&survey, runtime, &mut findings);
+    let (unexamined, passed) = drops_by_cause::look(node, &survey, runtime, &mut findings);
     host_settings::look(node, &networks, &survey.view, &mut findings);
-    if node.checks {
+    if node.checks != Checks::No {
         check_results::look(node, &survey, &mut findings).await;
     }
     // Stable: findings of one level stay in the order above. A link takes IPv6 addresses when IPv6 is on, and a repair
@@ -197,7 +212,7 @@ async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
     let uncached = all.filter(|it| it.life == Life::Lives && it.is_complete.is_none()).count();
     let uncached = (uncached > 0)
         .then(|| format!("what ADD gave {uncached} living attachments that the cache does not have (--cache-dir)"));
-    let beyond = BEYOND.iter().map(|what| (*what).to_owned()).chain(unexamined).chain(uncached).collect();
+    let beyond = BEYOND.iter().map(|what| (*what).to_owned()).chain(passed).chain(uncached).collect();
     let in_view = survey.view.networks.iter().flat_map(|network| {
         let cached = network.attachments.iter().filter(|it| it.is_complete.is_some());
         cached.map(|it| ((network.name.clone(), it.id.clone()), format!("{}/{}", it.name, it.id.ifname)))
@@ -207,7 +222,7 @@ async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
         known.cached.iter().map(move |it| (key(&it.network, &it.attachment.id), names.attachment(&it.attachment.id)))
     });
     let seen = in_view.chain(in_cache).collect();
-    (Examined { findings, beyond }, seen)
+    (Examined { findings, beyond, unexamined }, seen)
 }
 
 /// The objects that [`examine`] never looks at.

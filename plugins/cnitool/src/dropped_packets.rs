@@ -7,6 +7,7 @@
 mod container_interface;
 mod container_routes;
 mod default_route;
+mod dropping_rules;
 mod forwarded_ports;
 mod gateways;
 mod host_links;
@@ -14,7 +15,9 @@ pub(crate) mod host_routes;
 mod links_as_at_add;
 mod mtu;
 mod neighbours;
-mod packet_filters;
+mod packet_answers;
+mod packet_reasons;
+mod real_packets;
 mod routes_that_refuse;
 mod uplink;
 pub(crate) mod way_to_container;
@@ -25,15 +28,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use crate::validate::Level;
-use cni_filter::nat::{self, Base};
-use cni_filter::packet_path::{self, Gate};
 use interface::alias;
 use libcni::AttachmentId;
 use libcni::inventory::Life;
 use netops::Family;
 use netops::link::Mac;
+use netops::nft::Nft;
 use netops::route::{self, MAIN_TABLE, Route};
-use netops::sysctl;
 
 use crate::doctor::removal;
 use crate::node_networks::host_objects::Host;
@@ -41,6 +42,7 @@ use crate::node_networks::{Attachment, Network, Node, View, look_by};
 pub(crate) use default_route::is_global;
 use forwarded_ports::Ports;
 use ipnetwork::IpNetwork;
+pub(crate) use packet_answers::{Answers, Asked};
 use way_to_container::Carrier;
 
 /// The kind of a reason.
@@ -137,8 +139,10 @@ pub struct Reasons<'a> {
     pub found: Vec<Found<'a>>,
     /// The objects that could not be looked at, with the error.
     pub unseen: Vec<String>,
-    /// Rules of the packet filter that may drop packets on conditions that are not examined.
+    /// Tables and rules that may drop packets, where not all of the packets that were sent have passed them.
     pub unexamined: Vec<String>,
+    /// What real packets did not ask, and rules that did not drop them, but may drop others.
+    pub beyond: Vec<String>,
 }
 
 /// The findings about one attachment.
@@ -150,8 +154,6 @@ pub(crate) struct Findings {
     /// The hops of packets from the attachment, in their order.
     pub(crate) from: Vec<String>,
     pub(crate) unseen: Vec<String>,
-    /// Rules that were read and not understood, and may drop packets.
-    pub(crate) unexamined: Vec<String>,
     /// The Ethernet address that the container's interface has now, if its namespace could be read.
     mac: Option<Mac>,
 }
@@ -179,10 +181,35 @@ impl Survey {
         Self { view: look_by(node, &host, only, unseen), host, search_path }
     }
 
-    /// The reasons of all attachments that live.
+    /// The reasons of all attachments that live, as the node's settings and rules read.
     #[must_use]
     pub fn reasons(&self) -> Reasons<'_> {
+        self.read(&Sight::new(&self.host, &self.search_path, &self.view))
+    }
+
+    /// The reasons of all attachments that live, with what real packets of some showed.
+    #[must_use]
+    pub fn proven_reasons(&self) -> Reasons<'_> {
         let sight = Sight::new(&self.host, &self.search_path, &self.view);
+        let mut reasons = self.read(&sight);
+        let Answers { asked, skipped } = sight.prove(&mut reasons.found, None);
+        let is_asked = |network: &Network| asked.iter().any(|it| it.network.name == network.name);
+        if asked.iter().all(Asked::lives) && self.view.networks.iter().filter(|it| forwards(it)).all(is_asked) {
+            reasons.unexamined.clear();
+        }
+        reasons.beyond.extend(skipped);
+        reasons
+    }
+
+    /// Whether a guest, such as a virtual machine, has the addresses of an attachment, which CHECK misses then.
+    pub(crate) fn has_guest(&self, attachment: &libcni::Attachment) -> bool {
+        let Ok(netns) = netops::Netns::open(attachment.netns.as_str()) else { return false };
+        let Ok(kernel) = netops::Kernel::in_netns(&netns) else { return false };
+        let link = netops::link::find(&kernel, attachment.id.ifname.as_str()).ok().flatten();
+        link.is_some_and(|link| container_interface::find_guest(&kernel, &link).is_some())
+    }
+
+    fn read<'a>(&'a self, sight: &Sight<'a>) -> Reasons<'a> {
         let (mut found, mut unseen, mut unexamined) = (Vec::new(), sight.unseen.clone(), sight.refusing_rules());
         for network in &self.view.networks {
             for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
@@ -191,16 +218,26 @@ impl Survey {
                 if !attachment.netns.is_empty() {
                     unseen.extend(findings.unseen);
                 }
-                unexamined.extend(findings.unexamined);
                 found.extend(findings.reasons.into_iter().map(|reason| Found { network, attachment, reason }));
             }
+        }
+        if self.view.networks.iter().any(forwards) {
+            unexamined.extend(cni_filter::iptables::unread_tables());
+            let mut open = Nft::open("the host").ok();
+            unexamined.extend(open.iter_mut().flat_map(cni_filter::rule_words::that_may_drop));
         }
         for list in [&mut unseen, &mut unexamined] {
             list.sort();
             list.dedup();
         }
-        Reasons { found, unseen, unexamined }
+        Reasons { found, unseen, unexamined, beyond: Vec::new() }
     }
+}
+
+/// Whether the node forwards packets of living containers of a network.
+fn forwards(network: &Network) -> bool {
+    let is_it = |kind: &String| ["bridge", "ptp"].contains(&on_node::plugin_of(kind));
+    network.plugins.iter().any(is_it) && network.attachments.iter().any(|it| it.life == Life::Lives)
 }
 
 /// An ADD that began longer ago has ended: runtimes wait for no plugin as long.
@@ -243,9 +280,8 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
 /// What all attachments share, read once.
 pub(crate) struct Sight<'a> {
     host: &'a Host,
-    gates: Vec<Gate>,
-    /// The chains by which addresses are translated.
-    translating: Vec<Base>,
+    /// Where programs are looked for.
+    search_path: &'a str,
     /// The main table's routes.
     routes: Vec<Route>,
     /// The node's ends of containers' links.
@@ -258,24 +294,14 @@ pub(crate) struct Sight<'a> {
     holders: BTreeMap<IpAddr, Vec<(&'a Network, &'a Attachment)>>,
     /// The living attachments by the Ethernet address of their interface.
     macs: BTreeMap<&'a str, Vec<(&'a Network, &'a Attachment)>>,
-    /// Whether frames that a bridge forwards pass the filter of IPv4, and of IPv6.
-    filters_bridges: [bool; 2],
     /// Settings of the kernel that attachments share, by path.
     settings: RefCell<BTreeMap<String, Option<String>>>,
     pub(crate) unseen: Vec<String>,
 }
 
 impl<'a> Sight<'a> {
-    pub(crate) fn new(host: &'a Host, search_path: &str, view: &'a View) -> Self {
+    pub(crate) fn new(host: &'a Host, search_path: &'a str, view: &'a View) -> Self {
         let mut unseen: Vec<String> = host.unread_forwards.iter().cloned().collect();
-        let gates = packet_path::list(search_path).unwrap_or_else(|error| {
-            unseen.push(format!("the packet filter: {error}"));
-            Vec::new()
-        });
-        let translating = nat::list(search_path).unwrap_or_else(|error| {
-            unseen.push(format!("the translation of addresses: {error}"));
-            Vec::new()
-        });
         let (mut routes, mut refusing) = (Vec::new(), Vec::new());
         for family in Family::BOTH {
             if let Some(kernel) = &host.kernel {
@@ -293,9 +319,6 @@ impl<'a> Sight<'a> {
             unseen.push(format!("listening sockets of the node: {error}"));
             Vec::new()
         });
-        let filters_bridges = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"]
-            .map(|key| sysctl::Key::new(&["bridge", key]).and_then(|key| sysctl::find(&key)))
-            .map(|value| value.ok().flatten().is_some_and(|value| value != "0"));
         let ports = Ports::of(view, &listeners);
         let (mut holders, mut macs): (BTreeMap<_, Vec<_>>, BTreeMap<_, Vec<_>>) = Default::default();
         for network in &view.networks {
@@ -313,8 +336,7 @@ impl<'a> Sight<'a> {
         }
         Self {
             host,
-            gates,
-            translating,
+            search_path,
             routes,
             refusing,
             own_links,
@@ -322,7 +344,6 @@ impl<'a> Sight<'a> {
             view,
             holders,
             macs,
-            filters_bridges,
             settings: RefCell::default(),
             unseen,
         }
@@ -359,19 +380,14 @@ impl<'a> Sight<'a> {
         if network.is_read {
             self.masquerade(network, attachment, &mut findings);
         }
-        for family in Family::BOTH {
-            // A network of links alone may have addresses that only its containers know.
-            let is_of_links = attachment.addresses.is_empty() && matches!(carrier, Carrier::Switched(_));
-            if is_of_links || attachment.addresses.iter().any(|address| Family::from(*address) == family) {
-                if carrier.is_routed() && family == Family::V4 {
+        for family in Family::BOTH.into_iter().filter(|_| carrier.is_routed()) {
+            if attachment.addresses.iter().any(|address| Family::from(*address) == family) {
+                if family == Family::V4 {
                     self.localnet(attachment, &carrier, &mut findings);
                     self.other_ways_in(attachment, &mut findings);
                 }
-                if carrier.is_routed() {
-                    self.forwarding(family, attachment, &carrier, &mut findings);
-                    self.way_out(family, attachment, &carrier, &mut findings);
-                }
-                self.filtered(family, attachment, &carrier, &mut findings);
+                self.forwarding(family, attachment, &carrier, &mut findings);
+                self.way_out(family, attachment, &carrier, &mut findings);
             }
         }
         self.duplicates(network, attachment, &carrier, &mut findings);

@@ -6,12 +6,13 @@ use libcni::AttachmentId;
 use netops::route;
 use serde_json::{Value, json};
 
-use crate::dropped_packets::{Findings, Sight};
+use crate::dropped_packets::{Answers, Asked, Findings, Found, Sight};
 use crate::error_remedies::{is_told_to_be_root, refused};
 use crate::node_networks::host_objects::Host;
 use crate::node_networks::{Attachment, Maker, Network, Node, Origin, Protocol, View, leads_to, look_by, word};
 use crate::output::{Output, count};
 use crate::settings::Settings;
+use crate::settings::container_id_and_netns::one_of;
 use crate::tree_text::print;
 use crate::tree_text::{Branch, Tone};
 use libcni::cni_spec::Code;
@@ -39,6 +40,8 @@ pub struct Explanation {
     pub to: Vec<String>,
     /// The hops of packets from the attachment, in their order.
     pub from: Vec<String>,
+    /// What became of packets that were sent to ask.
+    pub packets: Vec<String>,
     /// Why packets are dropped, or may be.
     pub drops: Vec<String>,
     /// The objects that were not examined.
@@ -70,6 +73,10 @@ pub fn explain(node: Node<'_>, word: &str) -> (Vec<Explanation>, View) {
 
 pub(crate) fn run(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {
     let (answers, view) = explain(settings.node(), name);
+    // Everything that the word means is an answer, but of containers with one name the caller chooses one.
+    if answers.iter().all(|answer| answer.attachment.is_some()) && name.parse::<u16>().is_err() {
+        one_of(&view.names, name)?;
+    }
     for what in view.unseen.iter().filter(|_| !is_told_to_be_root()) {
         tracing::warn!("could not be looked at: {what}");
     }
@@ -92,7 +99,7 @@ struct Path<'a> {
     view: &'a View,
 }
 
-impl Path<'_> {
+impl<'a> Path<'a> {
     /// Whether a word names an attachment: by its container, or by container and interface.
     fn is_named(&self, attachment: &Attachment, word: &str) -> bool {
         let AttachmentId { container_id, ifname } = &attachment.id;
@@ -101,8 +108,9 @@ impl Path<'_> {
             || word.rsplit_once('/').is_some_and(|(of, name)| name == ifname.as_str() && is_container(of))
     }
 
-    fn attachments(&self) -> impl Iterator<Item = (&Network, &Attachment)> {
-        self.view.networks.iter().flat_map(|network| network.attachments.iter().map(move |it| (network, it)))
+    fn attachments(&self) -> impl Iterator<Item = (&'a Network, &'a Attachment)> + use<'a> {
+        let view = self.view;
+        view.networks.iter().flat_map(|network| network.attachments.iter().map(move |it| (network, it)))
     }
 
     fn of_address(&self, address: IpAddr) -> Vec<Explanation> {
@@ -221,7 +229,7 @@ impl Path<'_> {
         answers
     }
 
-    fn of_attachment(&self, what: String, network: &Network, attachment: &Attachment) -> Explanation {
+    fn of_attachment(&self, what: String, network: &'a Network, attachment: &'a Attachment) -> Explanation {
         let what = format!("{what} {} in network {}", attachment.full_name(), network.name);
         let conf = match (&network.origin, &attachment.conf) {
             (Origin::File(path), Some(_)) => format!("of ADD, in the cache; the network's file is {}", path.display()),
@@ -235,12 +243,16 @@ impl Path<'_> {
             (_, None) => "unknown".to_owned(),
         };
         let attached = Some((network.name.clone(), attachment.clone()));
-        let Findings { reasons, to, from, mut unseen, unexamined, .. } = self.sight.of(network, attachment);
-        unseen.extend(unexamined);
+        let Findings { reasons, to, from, mut unseen, .. } = self.sight.of(network, attachment);
         unseen.extend(self.sight.unseen.iter().cloned());
         unseen.extend(BEYOND.map(str::to_owned));
-        let drops = reasons.into_iter().map(|reason| reason.why).collect();
-        Explanation { what, attachment: attached, conf: Some(conf), to, from, drops, unseen }
+        let of = |reason| Found { network, attachment, reason };
+        let mut found: Vec<Found<'_>> = reasons.into_iter().map(of).collect();
+        let Answers { asked, skipped } = self.sight.prove(&mut found, Some(attachment));
+        unseen.extend(skipped);
+        let packets = asked.iter().flat_map(Asked::lines).collect();
+        let drops = found.into_iter().map(|found| found.reason.why).collect();
+        Explanation { what, attachment: attached, conf: Some(conf), to, from, packets, drops, unseen }
     }
 
     /// The node's route to an address that no attachment has.
@@ -272,6 +284,10 @@ impl Explanation {
         };
         let mut below = Vec::new();
         if let Some((_, attachment)) = &self.attachment {
+            below.push(Branch::plain(format!("container {}", attachment.id.container_id)));
+            if !attachment.netns.is_empty() {
+                below.push(Branch::plain(format!("namespace {}", attachment.netns)));
+            }
             let since = attachment.since.map(|since| humantime::format_rfc3339_seconds(since).to_string());
             let since = since.map_or("since when is unknown".to_owned(), |since| format!("since {since}"));
             below.push(Branch::plain(format!("{}, {since}", word(attachment.life))));
@@ -285,6 +301,7 @@ impl Explanation {
         below.extend(self.conf.iter().map(|conf| Branch::plain(format!("configuration {conf}"))));
         below.extend(list("packets to it", Tone::Name, &self.to));
         below.extend(list("packets from it", Tone::Name, &self.from));
+        below.extend(list("packets that were sent to ask", Tone::Name, &self.packets));
         below.extend(list("why packets are dropped", Tone::Bad, &self.drops));
         if self.attachment.is_some() && self.drops.is_empty() {
             below.push(Branch::new(Tone::Good, "nothing that was looked at drops its packets"));
@@ -299,7 +316,7 @@ impl Explanation {
         let (network, attachment) =
             self.attachment.as_ref().map(|(network, it)| (network, crate::show::json::attachment(it))).unzip();
         json!({"what": self.what, "network": network, "attachment": attachment, "configuration": self.conf,
-            "to": self.to, "from": self.from, "drops": self.drops, "unseen": self.unseen})
+            "to": self.to, "from": self.from, "packets": self.packets, "drops": self.drops, "unseen": self.unseen})
     }
 }
 

@@ -27,9 +27,7 @@ impl Folders {
     }
 
     /// Watches a folder for these changes; one that is watched already changes nothing.
-    ///
-    /// # Errors
-    /// `ENOENT`, `ENOTDIR`: there is no such folder. `ENOSPC`: the user has as many watches as it may have.
+    /// Errors: `ENOENT`, `ENOTDIR`: there is no such folder. `ENOSPC`: the user has as many watches as it may have.
     pub(crate) fn add(&self, folder: &Path, changes: AddWatchFlags) -> Result<(), Errno> {
         self.queue.add_watch(folder, changes | AddWatchFlags::IN_ONLYDIR).map(|_| ())
     }

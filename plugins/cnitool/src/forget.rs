@@ -1,8 +1,9 @@
-//! `cnitool forget`: an attachment is removed from the cache without a plugin, if neither the node nor its container has anything of it.
+//! `cnitool del --forget`: an attachment is removed from the cache without a plugin, if neither the node nor its container has anything of it.
 
-use crate::args::Target;
+use crate::args::{Attached, Target};
 use crate::error_remedies::refused;
 use crate::settings::Settings;
+use crate::settings::container_id_and_netns::each;
 use anyhow::Context;
 use libcni::cni_spec::{CniError, Code, NetworkName};
 use libcni::inventory::{Inventory, Life, OnNode};
@@ -11,7 +12,11 @@ use netops::{Kernel, Netns, link};
 use on_node::networks::conf_of_traces;
 
 /// Removes the cache's entry of an attachment for which no plugin's DEL succeeds, if the node has nothing of it.
-pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+pub(crate) async fn run(settings: &Settings, words: &Attached) -> anyhow::Result<()> {
+    each(settings.targets("del --forget", words)?, forget).await
+}
+
+async fn forget(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let mut attachment = settings.attachment(target)?;
     let cached = settings.cached(&target.network, &attachment);
     if let Some(cached) = &cached {
@@ -35,7 +40,7 @@ pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<
             let (container, ifname) = (&id.container_id, &id.ifname);
             let msg =
                 format!("cannot forget {container}/{ifname} in network {}: the cache does not have it", network.name);
-            Err(refused(Code::UNKNOWN_CONTAINER, msg, "cnitool attachments shows what the cache has."))
+            Err(refused(Code::UNKNOWN_CONTAINER, msg, "cnitool list shows what the cache has."))
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::args::Gc;
 use crate::doctor::{command_lines, removal, removal_by_hand, unmounted};
-use crate::output::{Output, Table};
+use crate::output::{Output, Table, count, to_cni_error};
 use crate::settings::Settings;
-use anyhow::{Context, bail};
+use crate::settings::container_id_and_netns::one_of;
+use anyhow::Context;
 use libcni::cni_spec::SpecVersion;
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
 use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
@@ -14,22 +15,61 @@ use std::time::{Duration, Instant};
 /// How long a namespace may take to end after its last name is gone: sockets in it are freed a moment later.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Without `output` nothing is printed of what was kept and deleted.
+/// Collects the garbage of the network that is named, or of all that the node knows: a failure in one hides no other. Without `output`
+/// nothing is printed of what was kept and deleted.
 pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) -> anyhow::Result<()> {
-    let network = settings.network_to_clear(&gc.whole.network)?;
+    let networks = match &gc.network {
+        Some(name) => vec![name.clone()],
+        None => settings.networks()?.into_iter().map(|known| known.conf.name).collect(),
+    };
+    let columns = &["network", "container", "ifname", "netns", "verdict", "objects"];
+    // Afterwards the cache does not have those that were deleted.
+    let mut shown = Shown { table: Table::new(columns).named(settings.names()), left_out: None };
+    if gc.dry_run && output.is_some_and(|output| !output.is_json) {
+        shown.left_out = Some(0);
+    }
+    let mut first = Ok(());
+    for name in networks {
+        match collect(settings, gc, &name, output, &mut shown).await {
+            Err(error) if first.is_err() => tracing::warn!("{}", to_cni_error(&error)),
+            done => first = first.and(done),
+        }
+    }
+    if let Some(output) = output {
+        output.table(&shown.table)?;
+        if let Some(number) = shown.left_out.filter(|number| *number > 0) {
+            output.note(&format!("{} would be kept", count(number, "attachment")));
+        }
+    }
+    first
+}
+
+/// The table that is printed in the end.
+struct Shown {
+    table: Table,
+    /// How many attachments that would be kept have no row; `None`: these have one.
+    left_out: Option<usize>,
+}
+
+async fn collect(
+    settings: &Settings,
+    gc: &Gc,
+    name: &str,
+    output: Option<Output>,
+    shown: &mut Shown,
+) -> anyhow::Result<()> {
+    let network = settings.network_to_clear(name)?;
     if network.disable_gc {
         tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
         return Ok(());
     }
     // A dry run only looks, so it disturbs no ADD.
     let collection = if gc.dry_run { None } else { Some(settings.runtime.collection(&network).await?) };
-    // Afterwards the cache does not have those that were deleted.
-    let names = settings.names();
     let cached = match &collection {
         Some(collection) => collection.cached().to_vec(),
         None => settings.runtime.stale(&network, &[])?,
     };
-    let named = kept_by_name(gc, &settings.ifname, &cached)?;
+    let named = kept_by_name(gc, settings, &cached)?;
     let valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
     let mut looked = settled(settings, gc, &network, &cached, &valid).await?;
     // Without GC no plugin is told what to keep, so what has no name stays anyway.
@@ -41,29 +81,20 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     warn_of_unknown(&network, &named, &cached, &survey);
     let keep = survey.keep().map_err(|found| cannot_keep(&network, found));
     let mut plan = Plan { network: &network, cached: &cached, survey: &survey, left: Vec::new() };
-    if let Some(output) = output.filter(|_| looked.is_some() && plan.is_empty() && nameless.is_empty()) {
+    let is_asked = gc.network.is_some() && looked.is_some();
+    if let Some(output) = output.filter(|_| is_asked && plan.is_empty() && nameless.is_empty()) {
         output.note(&format!("network {} has nothing on the node or in the cache: nothing to remove", network.name));
     }
-    let Some(collection) = collection else {
-        if let Some(output) = output {
-            output.table(&plan.table(&valid, ["would be kept", "would be deleted"]).named(names))?;
-        }
-        return keep.map(drop);
+    let missing = unknown(&named, &cached, &survey).next();
+    let refused = match missing.filter(|_| !gc.force).zip(find_living(&cached, &valid, &survey)) {
+        Some((mistake, living)) => Err(mistaken(&network, mistake, living)),
+        None => keep,
     };
-    let missing: Vec<&AttachmentId> = unknown(&named, &cached, &survey).collect();
-    if !gc.force
-        && let Some(mistake) = missing.first()
-        && let Some(living) = find_living(&cached, &valid, &survey)
-    {
-        let (name, AttachmentId { container_id, ifname }) = (&network.name, mistake);
-        bail!(
-            "cannot collect garbage of network {name}: --keep {container_id}/{ifname} names no attachment of it, and \
-             {}/{}, whose container lives, is not kept; nothing was changed: mend the name, or use --force",
-            living.container_id,
-            living.ifname
-        );
-    }
-    let all_valid = [valid.clone(), keep?].concat();
+    let Some(collection) = collection else {
+        plan.show(&valid, ["would be kept", "would be deleted"], shown);
+        return refused.map(drop);
+    };
+    let all_valid = [valid.clone(), refused?].concat();
     report_kept(settings, &network, &cached, &survey, &nameless);
     report_unmounted(settings, &network, &cached, &valid, &survey);
     let outcome = match &looked {
@@ -74,8 +105,8 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
         plan.left = clear(settings, &network, &cached, &survey).await;
         report_left(settings, &network, &cached, &plan.left);
     }
-    if let Some(output) = output.filter(|_| outcome.is_ok()) {
-        output.table(&plan.table(&all_valid, ["kept", "deleted"]).named(names))?;
+    if outcome.is_ok() {
+        plan.show(&all_valid, ["kept", "deleted"], shown);
     }
     Ok(outcome?)
 }
@@ -188,12 +219,18 @@ fn is_explicit(gc: &Gc) -> bool {
     gc.all || !gc.keep.is_empty()
 }
 
-/// `CONTAINER/IFNAME`, or `CONTAINER` for all of its interfaces in the cache, else for the interface of this call.
-fn kept_by_name(gc: &Gc, ifname: &str, cached: &[Cached]) -> anyhow::Result<Vec<AttachmentId>> {
+/// A container by one of its names, for all of its interfaces in the cache, else for the interface of this call; or the same, a slash and
+/// an interface.
+fn kept_by_name(gc: &Gc, settings: &Settings, cached: &[Cached]) -> anyhow::Result<Vec<AttachmentId>> {
+    let names = settings.names();
     let mut named = Vec::new();
     for text in &gc.keep {
-        let (container, chosen) = text.split_once('/').map_or((text.as_str(), None), |(id, name)| (id, Some(name)));
-        let attachment = Attachment::new(container, chosen.unwrap_or(ifname));
+        let (word, chosen) = match (one_of(&names, text)?, text.rsplit_once('/')) {
+            (None, Some((word, ifname))) => (word, Some(ifname)),
+            (Some(_), _) | (None, None) => (text.as_str(), None),
+        };
+        let container = one_of(&names, word)?.map_or_else(|| word.to_owned(), |id| id.to_string());
+        let attachment = Attachment::new(&container, chosen.unwrap_or(&settings.ifname));
         let id = attachment.with_context(|| format!("cannot use --keep {text}"))?.id;
         let of_container =
             cached.iter().map(|cached| &cached.attachment.id).filter(|it| it.container_id == id.container_id);
@@ -338,6 +375,18 @@ fn report_unmounted(
     }
 }
 
+fn mistaken(network: &NetworkConf, mistake: &AttachmentId, living: &AttachmentId) -> anyhow::Error {
+    anyhow::anyhow!(
+        "cannot collect garbage of network {}: --keep {}/{} names no attachment of it, and {}/{}, whose container lives, is \
+         not kept; nothing was changed: mend the name, or use --force",
+        network.name,
+        mistake.container_id,
+        mistake.ifname,
+        living.container_id,
+        living.ifname
+    )
+}
+
 fn cannot_keep(network: &NetworkConf, found: &OnNode) -> anyhow::Error {
     let objects = found.objects.join(", ");
     anyhow::anyhow!(
@@ -368,8 +417,7 @@ impl Plan<'_> {
         self.cached.is_empty() && [valid, kept, removed].iter().all(|found| found.is_empty())
     }
 
-    fn table(&self, valid: &[AttachmentId], [kept, deleted]: [&str; 2]) -> Table {
-        let mut table = Table::new(&["network", "container", "ifname", "netns", "verdict", "objects"]);
+    fn show(&self, valid: &[AttachmentId], [kept, deleted]: [&str; 2], shown: &mut Shown) {
         let Survey { valid: on_list, kept: beside, removed, .. } = self.survey;
         let left = |id: Option<&AttachmentId>, objects: &[String]| {
             let is_it = |left: &&OnNode| left.id.as_ref() == id && (id.is_some() || left.objects == objects);
@@ -380,12 +428,17 @@ impl Plan<'_> {
             let left = left(id, objects);
             // Some may have been removed.
             let objects = left.map_or(objects, |left| &left.objects);
-            table.row([
+            let is_kept = is_kept || left.is_some();
+            if let Some(number) = shown.left_out.as_mut().filter(|_| is_kept) {
+                *number += 1;
+                return;
+            }
+            shown.table.row([
                 json!(self.network.name),
                 json!(id.map_or("", |id| id.container_id.as_str())),
                 json!(id.map_or("", |id| id.ifname.as_str())),
                 json!(netns),
-                json!(if is_kept || left.is_some() { kept } else { deleted }),
+                json!(if is_kept { kept } else { deleted }),
                 json!(objects),
             ]);
         };
@@ -400,6 +453,5 @@ impl Plan<'_> {
         for found in all().filter(|found| !found.id.as_ref().is_some_and(is_cached)) {
             row(found.id.as_ref(), "", !removed.contains(found), &found.objects);
         }
-        table
     }
 }

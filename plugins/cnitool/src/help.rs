@@ -17,19 +17,20 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("Before it happens", "cnitool plan pods /run/netns/c1"),
         ("With a host port", "cnitool plan pods /run/netns/c1 --cap-args \\\n'{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
     ]),
-    ("check", &[("", "cnitool check pods /run/netns/c1")]),
+    ("check", &[("", "cnitool check pods /run/netns/c1"), ("", "cnitool check shop/web-0")]),
     ("del", &[
         ("", "cnitool del pods /run/netns/c1"),
+        ("All that a pod has", "cnitool del shop/web-0"),
+        ("Only its entry in the cache, as its DEL fails for ever", "cnitool del pods /run/netns/c1 --container-id 4f5e6d7c --forget"),
         ("The namespace is gone, and was another container's", "cnitool del pods /run/netns/c1 --container-id 4f5e6d7c"),
     ]),
-    ("forget", &[("", "cnitool forget pods /run/netns/c1 --container-id 4f5e6d7c")]),
     ("repair", &[
         ("What the node has lost, after a reload of the firewall", "cnitool repair --dry-run"),
-        ("", "cnitool repair pods"),
+        ("", "cnitool repair shop/web-0"),
     ]),
     ("gc", &[
-        ("What would go, and what stays", "cnitool gc pods --dry-run"),
-        ("Of the cache, all but two containers", "cnitool gc pods --keep 4f5e6d7c --keep 7c8b9a0d/eth1 --dry-run"),
+        ("What would go, of all networks", "cnitool gc --dry-run"),
+        ("Of the cache, all but two", "cnitool gc pods --keep shop/web-0 --keep 7c8b9a0d/eth1 --dry-run"),
     ]),
     ("status", &[("", "cnitool status pods")]),
     ("version", &[("", "cnitool version bridge host-local")]),
@@ -38,7 +39,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("One file, on a machine without the plugins", "cnitool validate --offline --strict ./new.conflist"),
     ]),
     ("doctor", &[("", "cnitool doctor"), ("Remove what is left over", "cnitool doctor --fix")]),
-    ("log", &[("", "cnitool log"), ("What took long for one container", "cnitool log 4f5e6d7c --slowest -n 5")]),
+    ("log", &[("", "cnitool log"), ("Calls, as they end", "cnitool log -f --since 10m"), ("What took long for one pod", "cnitool log shop/web-0 --slowest -n 5")]),
     ("metrics", &[
         ("For node_exporter, from a timer", "cnitool metrics --output /var/lib/prometheus/node-exporter/cni.prom"),
         ("For Prometheus on this node", "cnitool metrics --listen 127.0.0.1:9990"),
@@ -61,7 +62,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("Whose are the addresses?", "cnitool cluster show lan"),
         ("A node is lost, and its machine is off", "cnitool cluster forget lan node7 --fenced"),
     ]),
-    ("attachments", &[("For programs", "cnitool attachments pods --json")]),
+    ("list", &[("", "cnitool list pods"), ("For programs", "cnitool list shop/web-0 --json")]),
     ("install", &[
         ("", "cnitool install --bin-dir /opt/cni/bin"),
         ("Where k3s looks; its own links are kept in .replaced", "cnitool install --platform k3s --replace-foreign"),
@@ -71,25 +72,26 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("What this node's package has installed", "cnitool verify"),
         ("By the manifest of a release", "cnitool verify /usr/libexec/cni --manifest manifest-linux-amd64-v0.9.0.json"),
     ]),
-    ("schema", &[("For an editor", "cnitool schema conflist"), ("", "cnitool schema bridge")]),
-    ("completions", &[("For bash, in ~/.bashrc: source <(cnitool completions bash)", "cnitool completions bash")]),
-    ("man", &[("", "cnitool man /usr/local/share/man")]),
+    ("generate", &[
+        ("For an editor", "cnitool generate schema conflist"),
+        ("For bash, in ~/.bashrc: source <(cnitool generate completions bash)", "cnitool generate completions bash"),
+        ("", "cnitool generate man /usr/local/share/man"),
+    ]),
 ];
 
 /// The verbs as the help of the whole program shows them.
 const GROUPS: &[(&str, &[&str])] = &[
     ("A container's network", &["add", "check", "del", "plan"]),
-    ("Look", &["show", "explain", "doctor", "attachments", "ipam", "log", "metrics"]),
-    ("Mend", &["repair", "gc", "forget", "cluster"]),
+    ("Look", &["show", "list", "explain", "doctor", "ipam", "log", "metrics"]),
+    ("Mend", &["repair", "gc", "cluster"]),
     ("Configurations and plugins", &["validate", "status", "version", "install", "verify"]),
-    ("For editors, shells and readers", &["schema", "completions", "man", "help"]),
+    ("For editors, shells and readers", &["generate", "help"]),
 ];
 
 /// The common options that a verb uses; the others are taken from scripts, and not shown.
 fn used_options(verb: &str) -> &'static [&'static str] {
     match verb {
         "add" | "plan" | "check" | "del" => &COMMON,
-        "forget" => &["conf_dir", "cache_dir", "ifname", "container_id", "json"],
         "repair" => &["conf_dir", "cni_path", "cache_dir", "container_id", "timeout", "json", "verbose"],
         "gc" => &["conf_dir", "cni_path", "cache_dir", "ifname", "timeout", "json", "verbose"],
         "doctor" => &["conf_dir", "cni_path", "cache_dir", "timeout", "json", "verbose"],
@@ -97,7 +99,7 @@ fn used_options(verb: &str) -> &'static [&'static str] {
         "version" => &["cni_path", "timeout", "json", "verbose"],
         "validate" => &["conf_dir", "cni_path", "timeout", "json"],
         "show" | "explain" => &["conf_dir", "cache_dir", "json"],
-        "attachments" => &["conf_dir", "cache_dir", "container_id", "json"],
+        "list" => &["conf_dir", "cache_dir", "container_id", "json"],
         "log" => &["cache_dir", "json"],
         "metrics" => &["conf_dir", "cni_path", "cache_dir", "timeout"],
         "ipam" => &["conf_dir", "cache_dir", "timeout", "json"],
@@ -110,7 +112,7 @@ fn used_options(verb: &str) -> &'static [&'static str] {
 /// The meaning of a common option to a verb that names no single attachment.
 fn other_words(verb: &str, option: &str) -> Option<&'static str> {
     match (verb, option) {
-        ("repair" | "attachments", "container_id") => Some("Only attachments of this container [default: all]"),
+        ("repair" | "list", "container_id") => Some("Only attachments of this container [default: all]"),
         ("gc", "ifname") => Some("The interface that --keep means where it names none [default: eth0]"),
         _ => None,
     }
@@ -149,8 +151,9 @@ pub(crate) fn in_groups(command: Command) -> Command {
         let verb = command.find_subcommand(name).and_then(Command::get_about).map(StyledStr::to_string);
         format!("  {name:<12} {}\n", verb.unwrap_or_default())
     };
+    let is_of_node = |name: &&&str| **name != "cluster" || has_cluster();
     let group = |(title, names): &(&str, &[&str])| {
-        format!("{title}:\n{}", names.iter().map(|name| about(name)).collect::<String>())
+        format!("{title}:\n{}", names.iter().filter(is_of_node).map(|name| about(name)).collect::<String>())
     };
     let groups: String = GROUPS.iter().map(group).collect();
     let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
@@ -160,6 +163,12 @@ pub(crate) fn in_groups(command: Command) -> Command {
         .before_help(groups.trim_end().to_owned())
         .help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}");
     verbs.iter().fold(command, |command, name| command.mut_subcommand(name, |verb| verb.hide(true)))
+}
+
+/// Whether the node has the executable that the verb `cluster` is about: beside this one, or where runtimes look.
+fn has_cluster() -> bool {
+    let own = std::env::current_exe().ok().and_then(|file| file.parent().map(std::path::Path::to_owned));
+    own.into_iter().chain([libcni::DEFAULT_PLUGIN_DIR.into()]).any(|dir| dir.join("cluster").is_file())
 }
 
 /// The command with examples in its help.

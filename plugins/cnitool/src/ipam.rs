@@ -4,12 +4,13 @@ use crate::args::{Ipam, OneAddress, Shown};
 use crate::error_remedies::{Remedy, or_be_root, refused};
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
+use crate::settings::container_id_and_netns::one_of;
 use anyhow::{Context, anyhow};
 use host_local::inventory::{Held, Holder, Owner, list_held, usage};
 use host_local::operator_reservations;
 use libcni::cni_spec::{Code, ContainerId, IfName};
 use libcni::inventory::Life;
-use libcni::{AttachmentId, Cached, Namespace, NetworkConf, conflist};
+use libcni::{AttachmentId, Cached, Namespace};
 use netops::boot::Boot;
 use on_node::networks::{Known, Origin};
 use on_node::{Requests, Seen};
@@ -21,31 +22,17 @@ pub(crate) async fn run(settings: &Settings, words: &Ipam, output: Output) -> an
         Ipam::List(shown) => (shown, list(settings, shown, output)?),
         Ipam::Free(shown) => (shown, free(settings, shown, output)?),
         Ipam::Reserve(one) => return reserve(settings, one).await,
-        Ipam::Release { network, address, force } => return release(settings, network, *address, *force).await,
+        Ipam::Release { network, address, force } => return release(settings, network, address, *force).await,
     };
     if shown.csv { say(table.to_csv().as_bytes()) } else { output.table(&table) }
 }
 
-/// The networks that are named, or all that the node knows. A file that cannot be used is reported, and hides no other.
+/// The networks that are named, or all that the node knows.
 fn networks(settings: &Settings, shown: &Shown) -> anyhow::Result<Vec<Known>> {
-    if !shown.networks.is_empty() {
-        return shown.networks.iter().map(|name| settings.known(name)).collect();
+    match shown.networks.is_empty() {
+        true => settings.networks(),
+        false => shown.networks.iter().map(|name| settings.known(name)).collect(),
     }
-    let mut files: Vec<NetworkConf> = Vec::new();
-    for path in conflist::search_order(&settings.conf_dir)? {
-        match NetworkConf::read(&path) {
-            Ok(network) => files.push(network),
-            Err(error) => tracing::warn!("{}", error.with_causes()),
-        }
-    }
-    let mut unseen = Vec::new();
-    let cached = settings.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_else(|error| {
-        unseen.push(format!("the cache: {}", error.with_causes()));
-        Vec::new()
-    });
-    let networks = settings.inventory.networks(files, cached, &mut unseen);
-    unseen.iter().for_each(|what| tracing::warn!("could not be looked at: {what}"));
-    Ok(networks)
 }
 
 fn list(settings: &Settings, shown: &Shown, output: Output) -> anyhow::Result<Table> {
@@ -167,8 +154,36 @@ async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
 }
 
 /// Only what belongs to no container that lives, unless forced: the container would go on with an address that another one gets.
-async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced: bool) -> anyhow::Result<()> {
-    let Known { conf: network, requests, cached, .. } = settings.known(network)?;
+async fn release(settings: &Settings, network: &str, word: &str, is_forced: bool) -> anyhow::Result<()> {
+    let known = settings.known(network)?;
+    if let Ok(address) = word.parse() {
+        return release_address(settings, &known, address, is_forced).await;
+    }
+    // Reservations also name containers that the cache has forgotten.
+    let mut names = settings.names();
+    let stores = known.requests.stores();
+    let held: Vec<Held> = stores.iter().flat_map(|folder| list_held(folder).unwrap_or_default()).collect();
+    let holder = |held: &Held| match &held.owner {
+        Owner::Container((container, _)) => Some(container.clone()),
+        Owner::Operator | Owner::Invalid | Owner::Unreadable => None,
+    };
+    held.iter().filter_map(holder).for_each(|container| names.add(&container, None));
+    let container = one_of(&names, word)?;
+    let addresses: Vec<IpAddr> =
+        held.iter().filter(|held| container.is_some() && holder(held) == container).map(|held| held.address).collect();
+    if addresses.is_empty() {
+        let msg =
+            format!("cannot release {word} in network {}: no container of this name has an address", known.conf.name);
+        return Err(refused(Code::STATE, msg, "cnitool ipam list shows the addresses that are reserved."));
+    }
+    for address in addresses {
+        release_address(settings, &known, address, is_forced).await?;
+    }
+    Ok(())
+}
+
+async fn release_address(settings: &Settings, known: &Known, address: IpAddr, is_forced: bool) -> anyhow::Result<()> {
+    let Known { conf: network, requests, cached, .. } = known;
     let failed = || format!("cannot release {address} in network {}", network.name);
     let no = |reason: String, help: &str| refused(Code::STATE, format!("{}: {reason}", failed()), help);
     for object in requests.holders() {
@@ -187,7 +202,7 @@ async fn release(settings: &Settings, network: &str, address: IpAddr, is_forced:
                 return Err(no(format!("{} names no valid owner", file()), "--force releases it."));
             }
             Owner::Container(holder) if !is_forced => {
-                let life = life(&settings.inventory.look(&requests, &[])?, &cached, holder);
+                let life = life(&settings.inventory.look(requests, &[])?, cached, holder);
                 if life != GONE {
                     let what = format!("it is reserved for container {}, whose state is: {life}", holder.0);
                     let help =

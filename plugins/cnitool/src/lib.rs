@@ -5,7 +5,6 @@
 
 mod add;
 mod args;
-mod attachments;
 mod check;
 mod cluster;
 mod command_line_errors;
@@ -22,6 +21,7 @@ mod help;
 mod install;
 mod ipam;
 pub mod keys;
+mod list;
 mod log;
 mod man;
 mod metrics;
@@ -32,6 +32,7 @@ mod parsed_network;
 mod plan;
 mod progress_line;
 mod repair;
+mod runtime_settings;
 pub mod schema;
 mod settings;
 mod shell_words;
@@ -44,17 +45,15 @@ pub mod validate;
 mod verify;
 mod version;
 
-use args::{Cli, Verb};
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use args::{Cli, Generate, Verb};
 use libcni::Cancellation;
-use nix::libc::{SIGPIPE, SIGXFSZ};
+use nix::libc::SIGPIPE;
 use output::{Output, say};
 use settings::Settings;
-use skel::interrupt::ending_signals;
-use std::io;
+use skel::event_loop;
+use skel::interrupt::{Signals, ending_signals, survive_file_size_limit};
+use std::pin::pin;
 use std::process::ExitCode;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The reference's release whose behaviour the suite has, with the suite's version as build metadata.
 pub(crate) const RELEASE: &str = env!("SUITE_RELEASE");
@@ -66,7 +65,6 @@ const FAILED: u8 = 1;
 const SIGNALLED: u8 = 128;
 
 /// The whole `main`.
-#[must_use]
 pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let parsed =
@@ -82,10 +80,9 @@ pub fn main() -> ExitCode {
         error_remedies::tell_to_be_root();
     }
     let progress = working(&cli.verb).and_then(progress_line::begin);
-    let outcome = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
-        Ok(runtime) => runtime.block_on(until_signalled(&cli, output)),
-        Err(error) => Err(error.into()),
-    };
+    survive_file_size_limit();
+    let waited = event_loop::run(pin!(until_signalled(&cli, output)));
+    let outcome = waited.unwrap_or_else(|(refused, _)| Err(refused.into()));
     drop(progress);
     ended(outcome, output, matches!(cli.verb, Verb::Add(_)))
 }
@@ -121,7 +118,7 @@ fn working(verb: &Verb) -> Option<&'static str> {
         Verb::Explain { .. } => "explain",
         Verb::Plan(_) => "plan",
         Verb::Ipam(_) => "ipam",
-        Verb::Log(_) => "log",
+        Verb::Log(words) if !words.follow => "log",
         Verb::Metrics(words) if words.listen.is_none() => "metrics",
         Verb::Install(words) if !words.watch => "install",
         Verb::Verify(_) => "verify",
@@ -133,7 +130,7 @@ fn working(verb: &Verb) -> Option<&'static str> {
 fn shows_less_to_users(verb: &Verb) -> bool {
     match verb {
         Verb::Plan(_) | Verb::Repair(_) | Verb::Gc(_) | Verb::Status(_) | Verb::Doctor(_) => true,
-        Verb::Show(_) | Verb::Explain { .. } | Verb::Attachments { .. } | Verb::Metrics(_) => true,
+        Verb::Show(_) | Verb::Explain { .. } | Verb::List { .. } | Verb::Metrics(_) => true,
         Verb::Ipam(words) => matches!(words, args::Ipam::List(_) | args::Ipam::Free(_)),
         _ => false,
     }
@@ -145,28 +142,15 @@ fn only_reads(verb: &Verb) -> bool {
 
 /// Runs the verb. A signal cancels it: the running plugin is terminated, an ADD is rolled back.
 async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> {
+    event_loop::ready().await?;
     let cancellation = Cancellation::default();
     let mut work = std::pin::pin!(run(cli, output, cancellation.clone()));
-    // A write beyond the limit of a file's size (RLIMIT_FSIZE) then fails, where the signal would end the process
-    // without a rollback. Plugins start with the default action, and do the same for themselves.
-    let _too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
     // A signal that was ignored when the process started, as by nohup, stays ignored.
-    let signals: Vec<(i32, Signal)> = ending_signals()
-        .into_iter()
-        .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
-        .collect::<io::Result<_>>()?;
-    let came = |(number, mut signal): (i32, Signal)| {
-        Box::pin(async move {
-            signal.recv().await;
-            (number, signal)
-        })
-    };
-    let mut signalled = FuturesUnordered::from_iter(signals.into_iter().map(came));
-    let (number, again) = tokio::select! {
+    let mut signals = Signals::hear(ending_signals());
+    let number = tokio::select! {
         outcome = &mut work => return outcome,
-        Some(first) = signalled.next() => first,
+        first = signals.next() => first,
     };
-    signalled.push(came((number, again)));
     cancellation.cancel();
     // A verb that only reads has nothing to undo, and may have much to read yet.
     while !only_reads(&cli.verb) {
@@ -178,10 +162,7 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
                 break;
             }
             // A second signal: the operator no longer waits, so the plugin is killed.
-            Some(further) = signalled.next() => {
-                cancellation.hurry();
-                signalled.push(came(further));
-            }
+            _ = signals.next() => cancellation.hurry(),
         }
     }
     Ok(ExitCode::from(SIGNALLED + u8::try_from(number).unwrap_or(0)))
@@ -193,9 +174,9 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Doctor(words) => return doctor::output_and_fix::run(&settings, words, output).await,
         Verb::Add(target) => add::run(&settings, target).await,
         Verb::Plan(target) => return plan::output::run(&settings, target, output).await,
-        Verb::Check(target) => check::run(&settings, target).await,
-        Verb::Del(target) => del::run(&settings, target).await,
-        Verb::Forget(target) => forget::run(&settings, target).await,
+        Verb::Check(words) => check::run(&settings, words).await,
+        Verb::Del(words) => del::run(&settings, words).await,
+        Verb::Forget(words) => forget::run(&settings, words).await,
         Verb::Repair(words) => repair::run(&settings, words, output).await,
         Verb::Gc(words) => gc::run(&settings, words, Some(output)).await,
         Verb::Status(network) => status::run(&settings, &network.network, output).await,
@@ -204,17 +185,19 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Explain { name } => explain::run(&settings, name, output),
         Verb::Show(words) if words.watch => show::watch::run(&settings, words, output, &cancellation).await,
         Verb::Show(words) => show::run(&settings, words, output),
-        Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
+        Verb::List { name } => list::print(&settings, name.as_deref(), output),
         Verb::Log(words) => log::run(&settings, words, output).await,
         Verb::Metrics(words) => metrics::run(&settings, words, &cancellation).await,
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Cluster(words) => cluster::run(&settings, words, output),
         Verb::Install(install) => install::run(install, output, &cancellation).await,
         Verb::Verify(words) => verify::run(words, output),
-        Verb::Schema { name } => schema::print(name),
+        Verb::Schema { name } | Verb::Generate(Generate::Schema { name }) => schema::print(name),
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
-        Verb::Completions { shell } => say(&completions::script(*shell)?),
-        Verb::Man { dir } => man::write(dir),
+        Verb::Completions { shell } | Verb::Generate(Generate::Completions { shell }) => {
+            say(&completions::script(*shell)?)
+        }
+        Verb::Man { dir } | Verb::Generate(Generate::Man { dir }) => man::write(dir),
     }
     .map(|()| ExitCode::SUCCESS)
 }

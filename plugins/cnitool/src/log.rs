@@ -6,58 +6,118 @@ pub(crate) mod read_back;
 use crate::args::Log;
 use crate::error_remedies::refused;
 use crate::explain::similar;
-use crate::output::{Output, Table};
+use crate::output::{Output, Table, escaped, pod_entries, say};
 use crate::settings::Settings;
-use anyhow::{Context, bail};
+use crate::settings::container_id_and_netns::one_of;
+use anyhow::Context;
 use call_log::{By, NODE_FILE, Record, Sink, Step};
 use cni_spec::text::visible;
-use libcni::cni_spec::Code;
+use libcni::cni_spec::{Code, ContainerId};
 use nested_calls::Last;
 use on_node::pod_names::Names;
 use read_back::{Counts, Filter, LogPosition};
 use serde_json::{Value, json};
+use std::ops::ControlFlow;
 use std::time::{Duration, UNIX_EPOCH};
 
 pub(crate) async fn run(settings: &Settings, words: &Log, output: Output) -> anyhow::Result<()> {
     let log = find(words.from.as_deref())?;
     let names = settings.names();
     let container = words.container.as_deref().map(|word| identified(&names, word)).transpose()?;
-    let filter = Filter { container: container.as_deref(), errors: words.errors };
+    let since = words.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    let filter = Filter {
+        container: container.as_deref(),
+        network: words.network.as_deref(),
+        verb: words.verb.as_deref(),
+        since_us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
+        errors: words.errors,
+    };
+    let lines = words.lines.unwrap_or(if words.since.is_some() { LINES_MAX } else { LINES });
     if words.slowest {
-        let mut slowest = Slowest { filter, lines: words.lines, steps: Vec::new() };
+        let mut slowest = Slowest { filter, lines, steps: Vec::new() };
         LogPosition::default().read_on(&log, &mut slowest).await?;
-        keep_slowest(&mut slowest.steps, words.lines);
+        keep_slowest(&mut slowest.steps, lines);
         return output.table(&steps(slowest.steps).named(names));
     }
-    let mut last = Last::new(words.lines);
-    let others = read_back::read_back(&log, &filter, |record| last.add(record, &filter)).await?;
+    let end = LogPosition::at_end(&log);
+    let mut last = Last::new(lines);
+    let each = |record| if filter.is_past(&record) { ControlFlow::Break(()) } else { last.add(record, &filter) };
+    let others = match read_back::read_back(&log, &filter, each).await {
+        // Who waits for calls may have come before the first.
+        Err(_) if words.follow && matches!(&log, Sink::File(path) if !path.exists()) => 0,
+        read => read?,
+    };
     let last = nested_calls::flat(last.into_calls());
-    if let Some(word) = words.container.as_deref().filter(|_| last.is_empty()) {
+    if let Some(word) = words.container.as_deref().filter(|_| last.is_empty() && !words.follow) {
         let is_known = !names.find(word).is_empty();
         let meant = if is_known { String::new() } else { similar(settings, word) };
         let which = if words.errors { "failed call" } else { "call" };
         output.note(format!("{log} has no {which} of container {word}. {meant}", log = shown(&log)).trim_end());
     }
-    let is_whole = words.container.is_none() && !words.errors;
+    let is_whole = words.container.is_none() && !words.errors && words.network.is_none() && words.verb.is_none();
     if is_whole && last.is_empty() && others > 0 {
         let lines = if others == 1 { "its line is none".to_owned() } else { format!("its {others} lines are none") };
         output.note(&format!("{log} has no record of a call: {lines}", log = shown(&log)));
     }
+    if words.follow {
+        let printed = last.iter().map(|(_, record)| record.clone()).collect();
+        let mut follower = Follower { filter, settings, output, printed, failed: None };
+        last.iter().for_each(|(_, record)| follower.print(record));
+        read_back::follow(&log, end, &mut follower).await?;
+        return follower.failed.map_or(Ok(()), Err);
+    }
     match output.is_json {
-        true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),
+        true => output.json(&last.iter().map(|(_, record)| to_json(record, &names)).collect()),
         false => output.table(&table(&last).named(names)),
     }
 }
 
+/// Calls that are shown if the caller names no number.
+const LINES: usize = 20;
+/// Calls that are shown at most of a time.
+const LINES_MAX: usize = 1_000_000;
+
 /// The ID of the container that a word names. One that the cache does not have is looked for in the log, by its ID.
 fn identified(names: &Names, word: &str) -> anyhow::Result<String> {
-    match names.find(word).as_slice() {
-        [] => Ok(word.to_owned()),
-        [id] => Ok(id.to_string()),
-        several => {
-            let several: Vec<&str> = several.iter().map(|id| id.as_str()).collect();
-            bail!("{word} names {} containers: {}; name one of them", several.len(), several.join(", "))
+    Ok(one_of(names, word)?.map_or_else(|| word.to_owned(), |id| id.to_string()))
+}
+
+/// Prints each call as its record comes: a line, or an object on one.
+struct Follower<'a> {
+    filter: Filter<'a>,
+    settings: &'a Settings,
+    output: Output,
+    /// The records that were printed before the log was followed: some may come again.
+    printed: Vec<Record>,
+    /// Why no more can be printed.
+    failed: Option<anyhow::Error>,
+}
+
+impl Follower<'_> {
+    fn print(&mut self, record: &Record) {
+        // A container that has come since has a name, too.
+        let names = self.settings.names();
+        let line = match self.output.is_json {
+            true => escaped(&to_json(record, &names).to_string()),
+            false => cells(0, record, &names).join("  "),
+        };
+        self.failed = self.failed.take().or(say(format!("{line}\n").as_bytes()).err());
+    }
+}
+
+impl Counts for Follower<'_> {
+    fn begin(&mut self) {
+        self.printed.clear();
+    }
+
+    fn add(&mut self, record: Record) {
+        if self.failed.is_none() && self.filter.takes(&record) && !self.printed.contains(&record) {
+            self.print(&record);
         }
+    }
+
+    fn is_done(&self) -> bool {
+        self.failed.is_some()
     }
 }
 
@@ -149,25 +209,30 @@ fn who(record: &Record) -> &str {
 fn table(records: &[(usize, Record)]) -> Table {
     let mut table = Table::new(&["time", "verb", "plugin", "network", "container", "ifname", "ms", "result"]);
     for (depth, record) in records {
-        let result = match &record.error {
-            Some((code, msg)) => format!("error {code}: {msg}"),
-            None if record.addresses.is_empty() => "ok".to_owned(),
-            None => record.addresses.join(" "),
-        };
-        // A file may come from elsewhere: nothing of it may act on a terminal.
-        let shown = |text: &str| json!(visible(text));
-        table.row([
-            json!(time(record)),
-            shown(&record.verb),
-            shown(&["  ".repeat(*depth).as_str(), who(record)].concat()),
-            shown(&record.network),
-            shown(&record.container),
-            shown(&record.ifname),
-            json!(ms(record.duration_us)),
-            shown(&result.replace('\n', " ")),
-        ]);
+        table.row(cells(*depth, record, &Names::default()).map(Value::String));
     }
     table
+}
+
+/// A file may come from elsewhere: nothing of it may act on a terminal.
+fn cells(depth: usize, record: &Record, names: &Names) -> [String; 8] {
+    let result = match &record.error {
+        Some((code, msg)) => format!("error {code}: {msg}"),
+        None if record.addresses.is_empty() => "ok".to_owned(),
+        None => record.addresses.join(" "),
+    };
+    let container = ContainerId::parse(&record.container).ok().filter(|id| names.find_pod(id).is_some());
+    let cells = [
+        &time(record),
+        &record.verb,
+        &["  ".repeat(depth).as_str(), who(record)].concat(),
+        &record.network,
+        &container.map_or_else(|| record.container.clone(), |id| names.name(&id)),
+        &record.ifname,
+        &ms(record.duration_us),
+        &result.replace('\n', " "),
+    ];
+    cells.map(|text| visible(text))
 }
 
 fn steps(slowest: Vec<Slow>) -> Table {
@@ -179,14 +244,15 @@ fn steps(slowest: Vec<Slow>) -> Table {
     table
 }
 
-fn to_json(record: &Record) -> Value {
+fn to_json(record: &Record, names: &Names) -> Value {
     let by = match record.by {
         By::Plugin => "plugin",
         By::Runtime => "runtime",
     };
+    let [(_, pod), (_, namespace)] = pod_entries(names, &record.container);
     json!({
         "time": time(record), "by": by, "verb": record.verb, "plugin": record.plugin, "network": record.network,
-        "container": record.container, "ifname": record.ifname, "beginUs": record.begin_us, "withinUs": record.within_us,
+        "container": record.container, "pod": pod, "namespace": namespace, "ifname": record.ifname, "beginUs": record.begin_us, "withinUs": record.within_us,
         "durationUs": record.duration_us,
         "steps": record.steps.iter().map(|step| json!({ "step": step.what, "us": step.us })).collect::<Value>(),
         "addresses": record.addresses,

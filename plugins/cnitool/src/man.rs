@@ -71,7 +71,6 @@ fn pages() -> io::Result<Vec<Page>> {
     Ok(pages)
 }
 
-/// The page of a verb, and of the verbs that it has.
 fn verb_pages(verb: clap::Command, name: &str, pages: &mut Vec<Page>) -> io::Result<()> {
     for below in verb.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
         verb_pages(below.clone(), &format!("{name}-{}", below.get_name()), pages)?;

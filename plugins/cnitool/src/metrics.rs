@@ -55,7 +55,7 @@ async fn page(settings: &Settings, words: &Metrics, log: &mut Log) -> anyhow::Re
     let begin = Instant::now();
     let page = Page::new(RELEASE)?;
     page.add_view(&look(settings.node(), None))?;
-    page.add_findings(&doctor::output_and_fix::look(settings, false).await.findings)?;
+    page.add_findings(&doctor::output_and_fix::look(settings, doctor::Checks::No, false).await.findings)?;
     page.add_calls(log.counted(words.from.as_deref()).await?)?;
     page.add_duration(begin.elapsed())?;
     Ok(page.text()?)

@@ -77,16 +77,12 @@ impl View {
 }
 
 /// The knowledge of a node about those that share a network's addresses, as of its last question to their store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfCluster {
     /// Reserved addresses that are in no run of the node.
     pub in_no_run: u128,
-    /// The node's runs.
-    pub runs: usize,
-    /// All nodes.
-    pub nodes: u64,
-    /// Nodes that asked the store nothing for long.
-    pub silent: u64,
+    /// The plugin's memory.
+    pub memory: on_node::Memory,
 }
 
 /// A network.
@@ -334,7 +330,7 @@ pub(crate) fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unsee
         attachment.pod = names.find_pod(&attachment.id.container_id).cloned();
     }
     for network in &mut networks {
-        network.attachments.sort_by(|one, other| (&one.name, &one.id.ifname).cmp(&(&other.name, &other.id.ifname)));
+        network.attachments.sort_by_cached_key(|one| (natural(&one.name), natural(one.id.ifname.as_str())));
     }
     let is_read = networks.iter().all(|network| network.is_read);
     let unowned = if only.is_some() || !is_read { Vec::new() } else { host.unowned(&seen) };
@@ -348,12 +344,25 @@ pub fn folders(node: Node<'_>) -> Vec<PathBuf> {
     networks_to_show::folders(node)
 }
 
+/// The key by which people sort names: `web-2` is before `web-10`.
+pub(crate) fn natural(name: &str) -> String {
+    let (mut key, mut digits) = (String::new(), String::new());
+    for c in name.chars().map(Some).chain([None]) {
+        match c {
+            Some(digit) if digit.is_ascii_digit() => digits.push(digit),
+            other => {
+                if !digits.is_empty() {
+                    key.push_str(&format!("{digits:0>20}"));
+                }
+                digits.clear();
+                key.extend(other);
+            }
+        }
+    }
+    key
+}
+
 /// Where a forwarded port leads to an attachment.
 pub(crate) fn leads_to(addresses: &[IpAddr], to: SocketAddr) -> bool {
     addresses.contains(&to.ip())
 }
-
-/// The example of `SHOW.md`.
-#[cfg(doctest)]
-#[doc = include_str!("../SHOW.md")]
-struct Readme;

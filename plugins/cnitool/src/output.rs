@@ -2,7 +2,7 @@
 
 use crate::error_remedies::with_remedy;
 use crate::progress_line;
-use crate::tree_text::COLUMNS;
+use crate::tree_text::{COLUMNS, COLUMNS_MAX};
 use anyhow::Context;
 use libcni::Error;
 use libcni::cni_spec::text::{self, visible, visible_lines, without_numbers};
@@ -38,7 +38,7 @@ pub(crate) fn has_colour() -> bool {
 /// Columns for text: a terminal's, but no more than what is read well, and no fewer than what a name needs.
 pub(crate) fn columns() -> usize {
     let terminal = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-    if terminal == 0 { COLUMNS } else { terminal.clamp(20, COLUMNS) }
+    if terminal == 0 { COLUMNS } else { terminal.clamp(20, COLUMNS_MAX) }
 }
 
 /// Whether stdout is a pipe that nothing reads any more.
@@ -86,8 +86,14 @@ impl Table {
     /// An array of objects.
     fn to_json(&self) -> Value {
         let object = |row: &Vec<Value>| {
-            let entries = self.columns.iter().map(|column| (*column).to_owned()).zip(row.iter().cloned());
-            Value::Object(Map::from_iter(entries))
+            let mut object = Map::new();
+            for (column, value) in self.columns.iter().zip(row) {
+                object.insert((*column).to_owned(), value.clone());
+                if *column == "container" {
+                    object.extend(pod_entries(&self.names, value.as_str().unwrap_or_default()));
+                }
+            }
+            Value::Object(object)
         };
         self.rows.iter().map(object).collect()
     }
@@ -120,6 +126,15 @@ impl Table {
         let rows = self.rows.iter().map(|row| row.iter().enumerate().map(shown).collect());
         text::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
     }
+}
+
+/// The pod of a container for programs: its name and its namespace, null where they are not known.
+pub(crate) fn pod_entries(names: &Names, container: &str) -> [(String, Value); 2] {
+    let pod = ContainerId::parse(container).ok().and_then(|id| names.find_pod(&id));
+    let known =
+        |text: Option<&String>| text.filter(|text| !text.is_empty()).map_or(Value::Null, |text| text.clone().into());
+    [("pod", known(pod.map(|pod| &pod.name))), ("namespace", known(pod.map(|pod| &pod.namespace)))]
+        .map(|(key, value)| (key.to_owned(), value))
 }
 
 /// Characters that a cell shows at most. Names and addresses are shorter; what is longer is damaged, and JSON has it whole.

@@ -1,7 +1,7 @@
 //! What ADD of a network would do here and now, from the plugins' own plans. Nothing is changed.
 //!
 //! [`plan`] goes through a network's plugins as ADD does: each gets the config and the result that it would get, and says what
-//! it would do. PLAN.md says where each part comes from.
+//! it would do.
 
 pub(crate) mod output;
 mod plugins_own_plans;
@@ -37,7 +37,6 @@ pub(crate) struct NetworkPlan {
 /// What ADD of one of its plugins would do.
 #[derive(Debug, Clone)]
 pub(crate) struct PluginPlan {
-    /// The plugin.
     pub(crate) plugin: PluginType,
     /// The plugin's executable.
     pub(crate) executable: PathBuf,
@@ -72,9 +71,7 @@ impl NetworkPlan {
 }
 
 /// What ADD would do now.
-///
-/// # Errors
-/// Errors with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
+/// Fails with the errors with which ADD fails before it calls a plugin: an unknown version, an executable that is not found.
 pub(crate) async fn plan(
     runtime: &Runtime,
     network: &NetworkConf,

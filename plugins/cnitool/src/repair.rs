@@ -2,7 +2,7 @@
 //! Which steps of an attachment are made again: `interface::repair`.
 
 use crate::args::Repair as Words;
-use crate::output::{Output, Table};
+use crate::output::{Output, Table, count};
 use crate::settings::Settings;
 use crate::unreserved_addresses::Stores;
 use anyhow::bail;
@@ -10,28 +10,38 @@ use libcni::cni_spec::{Repair, Repaired};
 use libcni::{AttachmentId, Cached, Error, Namespace, PluginRepair};
 use serde_json::json;
 
+/// The verdict about an attachment that is not looked at.
+const ALONE: &str = "left alone";
+/// The verdict about one that has lost nothing.
+const AS_IT_WAS: &str = "as ADD left it";
 /// The verdict about what stays as it is and must not.
 const LEFT: &str = "left";
 
 /// Repairs the attachments in the cache, the oldest first: of two containers with one host port the first keeps it.
 pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> anyhow::Result<()> {
-    let named = words.network.as_ref().map(|name| settings.known(name)).transpose()?.map(|known| known.conf);
-    let listing = settings.listing(named.as_ref().map(|network| &*network.name))?;
+    let named = words.network.as_ref().map(|name| settings.network_or_container(name)).transpose()?;
+    let (network, container) = named.unwrap_or_default();
+    let listing = settings.listing(network.as_deref())?;
     let mut cached = listing.cached;
-    cached.retain(|cached| named.as_ref().is_none_or(|network| cached.network.as_str() == network.name));
+    cached.retain(|cached| network.as_ref().is_none_or(|network| cached.network.as_str() == network));
+    cached.retain(|cached| container.as_ref().is_none_or(|id| cached.attachment.id.container_id == *id));
     cached.sort_by_key(Cached::written);
     if cached.is_empty() {
         let container = settings.container_id.as_ref().map(|id| format!(" of container {id}"));
-        let network = named.map(|network| format!(" in network {}", network.name));
+        let network = network.map(|network| format!(" in network {network}"));
         let of: String = container.into_iter().chain(network).collect();
         tracing::warn!("the cache has no attachment{of}: there is nothing to repair");
     }
     let how = if words.dry_run { Repair::Show } else { Repair::Write };
     let mut table =
         Table::new(&["network", "container", "ifname", "verdict", "plugin", "difference"]).named(settings.names());
-    let mut unrepaired = 0;
+    let (mut unrepaired, mut unchanged) = (0, 0);
     for cached in &cached {
-        let rows = repair(settings, cached, &mut Stores::default(), how).await?;
+        let mut rows = repair(settings, cached, &mut Stores::default(), how).await?;
+        if words.dry_run && !output.is_json {
+            rows.retain(|row| ![ALONE, AS_IT_WAS].contains(&row.verdict));
+            unchanged += usize::from(rows.is_empty());
+        }
         unrepaired += usize::from(rows.iter().any(|row| row.verdict == LEFT));
         let AttachmentId { container_id, ifname } = &cached.attachment.id;
         for Row { verdict, plugin, difference } in rows {
@@ -46,6 +56,9 @@ pub(crate) async fn run(settings: &Settings, words: &Words, output: Output) -> a
         }
     }
     output.table(&table)?;
+    if unchanged > 0 {
+        output.note(&format!("{} would stay as it is", count(unchanged, "attachment")));
+    }
     if unrepaired > 0 {
         let all = cached.len();
         bail!(
@@ -69,7 +82,6 @@ impl Row {
 }
 
 async fn repair(settings: &Settings, cached: &Cached, stores: &mut Stores, how: Repair) -> anyhow::Result<Vec<Row>> {
-    const ALONE: &str = "left alone";
     match cached.namespace() {
         Namespace::Present => {}
         Namespace::Gone => return Ok(Row::whole(ALONE, "its namespace is gone")),
@@ -84,7 +96,7 @@ async fn repair(settings: &Settings, cached: &Cached, stores: &mut Stores, how: 
     if let Some(why) = find_other_use(cached, stores) {
         return Ok(Row::whole(LEFT, why));
     }
-    match settings.runtime.repair(cached, how).await {
+    match settings.runtime.unlogged().repair(cached, how).await {
         Ok(Some(plugins)) => Ok(rows(&plugins, how)),
         Ok(None) => Ok(Row::whole(ALONE, "it was deleted or added anew meanwhile")),
         // A signal ends the whole work.
@@ -123,7 +135,7 @@ fn rows(plugins: &[PluginRepair], how: Repair) -> Vec<Row> {
             Err(error) => row(LEFT, &text(error)),
         }
     }
-    if rows.is_empty() { Row::whole("as ADD left it", "") } else { rows }
+    if rows.is_empty() { Row::whole(AS_IT_WAS, "") } else { rows }
 }
 
 /// The plugin's own words: its name is in another column.

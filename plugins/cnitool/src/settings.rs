@@ -1,15 +1,17 @@
 //! Options and variables as `libcni` and the verbs take them.
 
-mod container_id_and_netns;
+pub(crate) mod container_id_and_netns;
 mod network_by_name;
 
 use crate::args::{Common, Target};
 use crate::node_networks::Node;
+use crate::runtime_settings;
 use crate::stderr_log;
 use libcni::cache::Listing;
 use libcni::cni_spec::exec::GRACE;
 use libcni::cni_spec::{NetworkName, PluginPath};
-use libcni::{Attachment, Cached, CallLog, Cancellation, Error, NetworkConf, Runtime};
+use libcni::{Attachment, Cached, CallLog, Cancellation, Error, NetworkConf, Runtime, conflist};
+use on_node::networks::Known;
 use on_node::pod_names::Names;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +27,8 @@ pub(crate) struct Settings {
     /// The options for folders that a command line of this program needs to mean the same node.
     pub(crate) folders: Vec<String>,
     pub(crate) ifname: String,
+    /// The interface, if one was given.
+    pub(crate) only_ifname: Option<String>,
     pub(crate) container_id: Option<String>,
     /// The objects of networks on the node.
     pub(crate) inventory: on_node::Node,
@@ -34,11 +38,18 @@ pub(crate) struct Settings {
     cap_args: Option<String>,
 }
 
-/// The folder that runtimes know, and then the one of this program, if it is installed beside plugins, as a package does it.
-fn usual_plugins() -> PluginPath {
+/// The folder that runtimes know, those that their settings name for these networks, and then the one of this program, if it is
+/// installed beside plugins, as a package does it.
+fn usual_plugins(conf_dir: &Path) -> PluginPath {
     let own = std::env::current_exe().ok().and_then(|file| file.parent().map(Path::to_owned));
     let own = own.filter(|dir| dir.join(ON_EVERY_NODE).exists() && dir != Path::new(libcni::DEFAULT_PLUGIN_DIR));
-    PluginPath::from_dirs([libcni::DEFAULT_PLUGIN_DIR.into()].into_iter().chain(own).collect())
+    let mut dirs = vec![PathBuf::from(libcni::DEFAULT_PLUGIN_DIR)];
+    for dir in runtime_settings::plugin_dirs(Path::new("/"), conf_dir).into_iter().chain(own) {
+        if !dirs.contains(&dir) {
+            dirs.push(dir);
+        }
+    }
+    PluginPath::from_dirs(dirs)
 }
 
 impl Settings {
@@ -51,6 +62,25 @@ impl Settings {
     pub(crate) fn names(&self) -> Names {
         let listing = self.runtime.cache().list(None).unwrap_or_default();
         Names::of_cache(&listing.cached)
+    }
+
+    /// All networks that the node knows. A file that cannot be used is reported, and hides no other.
+    pub(crate) fn networks(&self) -> anyhow::Result<Vec<Known>> {
+        let mut files: Vec<NetworkConf> = Vec::new();
+        for path in conflist::search_order(&self.conf_dir)? {
+            match NetworkConf::read(&path) {
+                Ok(network) => files.push(network),
+                Err(error) => tracing::warn!("{}", error.with_causes()),
+            }
+        }
+        let mut unseen = Vec::new();
+        let cached = self.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_else(|error| {
+            unseen.push(format!("the cache: {}", error.with_causes()));
+            Vec::new()
+        });
+        let networks = self.inventory.networks(files, cached, &mut unseen);
+        unseen.iter().for_each(|what| tracing::warn!("could not be looked at: {what}"));
+        Ok(networks)
     }
 
     /// The attachments in the cache, of the chosen container if one is. Files of this network, or of any, that are left out are
@@ -74,7 +104,9 @@ impl Settings {
 
     pub(crate) fn new(common: &Common, cancellation: Cancellation) -> Self {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let path = given(&common.cni_path).map_or_else(usual_plugins, |path| PluginPath::parse(&path));
+        let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
+        let conf_dir = conf_dir.unwrap_or_else(|| runtime_settings::NETWORKS.into());
+        let path = given(&common.cni_path).map_or_else(|| usual_plugins(&conf_dir), |path| PluginPath::parse(&path));
         let timeout = Duration::from_secs(common.timeout);
         let mut builder = Runtime::builder()
             .plugin_path(path)
@@ -83,12 +115,12 @@ impl Settings {
             .plugin_grace(GRACE.min(timeout));
         builder = builder.call_log(call_log_setting()).stderr(stderr_log::plugin_said(common.json));
         let runtime = builder.build().cancelled_by(cancellation);
-        let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
         Self {
             runtime,
             folders: common.folders(),
-            conf_dir: conf_dir.unwrap_or_else(|| "/etc/cni/net.d".into()),
+            conf_dir,
             ifname: given(&common.ifname).unwrap_or_else(|| "eth0".to_owned()),
+            only_ifname: given(&common.ifname),
             container_id: given(&common.container_id),
             inventory: on_node::Node { search_path: search_path() },
             timeout,

@@ -103,7 +103,6 @@ impl Line {
     }
 }
 
-/// The fields of a span.
 struct SpanFields(Vec<(&'static str, Value)>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {

@@ -1,4 +1,4 @@
-//! Trees of text for a terminal, at most [`COLUMNS`] wide: lines of coloured words, and what is below each.
+//! Trees of text for a terminal, at most [`COLUMNS_MAX`] wide: lines of coloured words, and what is below each.
 
 use std::fmt::{Display, Write};
 
@@ -7,15 +7,16 @@ use anstyle::{AnsiColor, Style};
 use cni_spec::text::visible;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Columns of a line: longer ones go on below.
+/// Columns of a line where no terminal says how many it has: longer ones go on below.
 pub const COLUMNS: usize = 80;
+
+/// Columns of a line at most: a longer one is not read well.
+pub const COLUMNS_MAX: usize = 120;
 
 /// A line of the tree, and what is below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Branch {
-    /// The line.
     pub line: Vec<Part>,
-    /// The branches below it.
     pub below: Vec<Branch>,
 }
 
@@ -85,7 +86,6 @@ impl Branch {
     }
 
     /// The line with more words.
-    #[must_use]
     pub fn and(self, tone: Tone, text: impl Display) -> Self {
         self.and_wide(tone, text, 0)
     }
@@ -98,7 +98,6 @@ impl Branch {
     }
 
     /// The line with these below it.
-    #[must_use]
     pub fn with(mut self, below: impl IntoIterator<Item = Branch>) -> Self {
         self.below.extend(below);
         self
@@ -112,13 +111,11 @@ pub(crate) fn print(trees: &[Branch]) -> anyhow::Result<()> {
 }
 
 /// The trees as lines, with the escapes of colours; a stream that wants none removes them.
-#[must_use]
 pub fn text(trees: &[Branch]) -> String {
     text_within(COLUMNS, trees)
 }
 
 /// The same, for a terminal of so many columns.
-#[must_use]
 pub fn text_within(columns: usize, trees: &[Branch]) -> String {
     let mut text = String::new();
     for tree in trees {

@@ -60,7 +60,6 @@ pub struct Report {
 
 impl Report {
     /// How many findings are of this level.
-    #[must_use]
     pub fn count(&self, level: Level) -> usize {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }
@@ -71,7 +70,6 @@ impl Report {
     }
 
     /// The places of a network's own file and of those of its plugins, by the place of any of these.
-    #[must_use]
     pub fn files_of_network(&self, file: usize) -> Range<usize> {
         let is_own = |file: &usize| !self.sources[*file].is_plugin_file;
         let first = (0..=file).rev().find(is_own).unwrap_or(file);
@@ -89,9 +87,6 @@ impl Report {
 
 /// Checks the files of a folder: as [`validate`], and which network is the default one. A file that cannot be read is a
 /// finding.
-///
-/// # Errors
-/// As [`conflist::search_order`].
 pub fn validate_folder(dir: &Path, known: &[KnownPlugin]) -> Result<Report, libcni::Error> {
     let files = conflist::search_order(dir)?;
     let mut report = validate(files.iter().map(|path| Source::read_or_explain(path)).collect(), known);
@@ -102,7 +97,6 @@ pub fn validate_folder(dir: &Path, known: &[KnownPlugin]) -> Result<Report, libc
 
 /// Checks files, each by itself and beside the others. `known` are the plugins whose keys can be checked; files of one folder
 /// come in the order of [`libcni::conflist::search_order`].
-#[must_use]
 pub fn validate(sources: Vec<Source>, known: &[KnownPlugin]) -> Report {
     let with_plugins = |mut source: Source| {
         let plugin_files = mem::take(&mut source.plugin_files);

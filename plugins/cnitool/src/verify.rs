@@ -71,12 +71,25 @@ enum Finding<'a> {
     /// An executable of this suite, but in no manifest under this name.
     Changed,
     Foreign,
+    /// A file without a byte.
+    Empty,
+}
+
+/// Names the fault in the mode of a file or folder that root calls. Files of others need not be executable.
+fn mode_fault(path: &Path, is_plugin: bool) -> Option<&'static str> {
+    let about = fs::metadata(path).ok()?;
+    let by_group = about.gid() != 0 && about.mode() & 0o020 != 0;
+    // In a folder with the sticky bit only a file's owner replaces it.
+    let is_sticky = about.is_dir() && about.mode() & 0o1000 != 0;
+    match about.mode() {
+        mode if (mode & 0o002 != 0 || by_group) && !is_sticky => Some("writable by others"),
+        mode if is_plugin && mode & 0o111 == 0 => Some("not executable"),
+        _ => None,
+    }
 }
 
 /// Prints each file of the folder, and each that is missing.
-///
-/// # Errors
-/// A file of the release is missing, changed or foreign; or a file cannot be read.
+/// Errors: a file of the release is missing, changed or foreign; or a file cannot be read.
 pub(crate) fn run(words: &Verify, output: Output) -> anyhow::Result<()> {
     let manifests = manifests(&words.manifests)?;
     let newest = manifests.first().context("no manifest")?;
@@ -90,30 +103,42 @@ pub(crate) fn run(words: &Verify, output: Output) -> anyhow::Result<()> {
         entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(is_called).collect();
 
     let mut table = Table::new(&["name", "state", "release"]);
-    let mut faults = 0;
+    let mut faults = Vec::new();
+    if let Some(fault) = mode_fault(&dir, false) {
+        table.row([json!("."), json!(fault), json!(null)]);
+        faults.push(format!("the folder itself: {fault}"));
+    }
     for name in newest.files.keys().chain(&names).collect::<BTreeSet<_>>() {
         let is_of_release = manifests.iter().any(|manifest| manifest.digest(name).is_some());
-        let (state, release) = if !names.contains(name) {
-            ("missing", None)
+        let (mut state, release) = if !names.contains(name) {
+            ("missing".to_owned(), None)
         } else {
-            match examine(&dir.join(name), name, &manifests)? {
+            let (state, release) = match examine(&dir.join(name), name, &manifests)? {
                 Finding::Released(release) => ("as released", Some(release)),
                 Finding::Changed => ("changed", None),
                 Finding::Foreign => ("foreign", None),
-            }
+                Finding::Empty => ("empty", None),
+            };
+            (state.to_owned(), release)
         };
-        faults += usize::from(release.is_none() && (is_of_release || state == "changed"));
+        let fault = mode_fault(&dir.join(name), is_of_release || state == "changed");
+        if let Some(fault) = fault {
+            state = format!("{state}, {fault}");
+        }
+        if fault.is_some() || release.is_none() && (is_of_release || state == "changed") {
+            faults.push(format!("{name}: {state}"));
+        }
         table.row([json!(name), json!(state), json!(release)]);
     }
     output.table(&table)?;
-    if faults == 0 {
+    if faults.is_empty() {
         return Ok(());
     }
     let (dir, release) = (dir.display(), &newest.release);
-    let (files, are) = if faults == 1 { ("file", "is") } else { ("files", "are") };
-    let msg = format!("{dir} is not as release {release} has it: {faults} {files} {are} missing, changed or foreign");
+    let msg = format!("{dir} is not as release {release} has it: {}", faults.join("; "));
     let help = format!(
-        "Its package puts them back, or `{OWN_NAME} install --bin-dir {dir}`, with --replace-foreign also over foreign files."
+        "Its package puts them back, or `{OWN_NAME} install --bin-dir {dir}`, with --replace-foreign also over foreign files. A \
+         mode is mended by chmod 755."
     );
     Err(refused(Code::STATE, msg, help))
 }
@@ -163,6 +188,9 @@ fn examine<'a>(path: &Path, name: &str, manifests: &'a [Manifest]) -> anyhow::Re
     // Also of a link that leads nowhere.
     if !path.is_file() {
         return Ok(Finding::Foreign);
+    }
+    if path.metadata().with_context(failed)?.len() == 0 {
+        return Ok(Finding::Empty);
     }
     let digest = digest(path).with_context(failed)?;
     let released = manifests.iter().find(|manifest| manifest.digest(name).is_some_and(|known| *known == digest));

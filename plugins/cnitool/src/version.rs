@@ -5,15 +5,16 @@ use crate::error_remedies::refused;
 use crate::output::{Output, Table};
 use crate::settings::Settings;
 use libcni::Error;
+use libcni::cni_spec::exec::Child;
 use libcni::cni_spec::{CniError, Code, PluginType};
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use tokio::process::Command;
+use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
 /// How long a plugin may take to print its about text.
@@ -60,9 +61,7 @@ pub(crate) async fn run(settings: &Settings, plugins: &[String], output: Output)
 const LINKED: &str = "cni-plugins";
 
 /// The names of all executables in the plugin folders, without hidden files, this program, and the file that plugins are links to.
-///
-/// # Errors
-/// No folder exists.
+/// Errors: no folder exists.
 fn executables(settings: &Settings) -> anyhow::Result<BTreeSet<String>> {
     let dirs = settings.runtime.plugin_path().dirs();
     let (mut paths, mut failed) = (Vec::new(), Vec::new());
@@ -88,16 +87,14 @@ fn executables(settings: &Settings) -> anyhow::Result<BTreeSet<String>> {
 /// The release in a plugin's about text, which it prints when it is called without `CNI_COMMAND` (`CNI bridge plugin v1.9.1`), in the form of the plugin; none if there is no such text. Only for files that
 /// have answered VERSION, as any other program may do anything when it is started without arguments.
 async fn release(executable: &Path) -> Option<String> {
-    let mut child = Command::new(executable)
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .ok()?;
+    let mut command = Command::new(executable);
+    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = Child::spawn(&mut command).ok()?;
+    let stderr = Receiver::from_owned_fd(child.process.stderr.take()?.into()).ok()?;
     let mut text = Vec::new();
-    timeout(ABOUT_DEADLINE, child.stderr.take()?.take(ABOUT_MAX_BYTES).read_to_end(&mut text)).await.ok()?.ok()?;
+    let read = timeout(ABOUT_DEADLINE, stderr.take(ABOUT_MAX_BYTES).read_to_end(&mut text)).await;
+    child.process.kill().ok();
+    read.ok()?.ok()?;
     parse(&String::from_utf8_lossy(&text)).map(str::to_owned)
 }
 

@@ -1,22 +1,20 @@
 //! Whether the container of an attachment lives, by the traces that the attachment has left on the node.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
-
+use crate::{Seen, left_by_plugin};
 use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
 use host_local::inventory::{Held, Owner as Reserver, list_held};
 use interface::{address_in_use, alias};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Namespace};
-use netops::Kernel;
 use netops::all_namespaces::AllNamespaces;
 use netops::link::{Kind, Link};
+use netops::{Kernel, Netns, veth_peer};
 use skel::inventory::{Item, Owner, Sign};
-
-use crate::namespace_lives::{self, Peers};
-use crate::{Seen, left_by_plugin};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// An ADD that began this long ago may still be under way.
 const YOUNG: Duration = Duration::from_secs(60);
@@ -58,7 +56,7 @@ impl Evidence {
         let by_search = places.filter(|_| self.is_undecided()).and_then(|places| {
             let by_address = (!self.addresses.is_empty()).then(|| find(places, &self.addresses));
             let by_namespace = self.namespaces.iter().map(|numbers| places.has_namespace(*numbers));
-            by_address.into_iter().chain(by_namespace).map(namespace_lives::of_search).max()
+            by_address.into_iter().chain(by_namespace).map(of_search).max()
         });
         let by_age = if self.is_young { Life::Young } else { Life::Gone };
         match self.life.max(by_search) {
@@ -169,9 +167,7 @@ impl<'a> Found<'a> {
         for sign in signs {
             match sign {
                 Sign::Address(address) => evidence.addresses.push(address),
-                Sign::Namespace { path, numbers } if namespace_lives::leads_to(&path, numbers) => {
-                    evidence.add_life(Life::Lives)
-                }
+                Sign::Namespace { path, numbers } if leads_to(&path, numbers) => evidence.add_life(Life::Lives),
                 Sign::Namespace { path, numbers } => {
                     // Another mount namespace may have it mounted, which not every process sees.
                     if Namespace::of(&path.to_string_lossy()) == Namespace::Unknown {
@@ -229,5 +225,50 @@ fn sign_of_link(sign: &Sign) -> Option<u32> {
     match sign {
         Sign::Link(index) => Some(*index),
         Sign::Address(_) | Sign::Namespace { .. } | Sign::Unknown | Sign::Undecided => None,
+    }
+}
+
+/// The namespaces that links of the node lead to, each looked at once.
+pub(crate) struct Peers<'a> {
+    host: &'a Kernel,
+    seen: RefCell<BTreeMap<i32, Life>>,
+}
+
+impl<'a> Peers<'a> {
+    pub(crate) fn new(host: &'a Kernel) -> Self {
+        Self { host, seen: RefCell::default() }
+    }
+
+    /// What the link says of its container. A namespace that is about to end still has its links for a moment, but its
+    /// number leads nowhere.
+    pub(crate) fn life(&self, link: &Link) -> Life {
+        match link.peer_netns_id {
+            // Both ends on the node: no container has it.
+            None => Life::Gone,
+            Some(id) if id < 0 => Life::Gone,
+            Some(id) => *self.seen.borrow_mut().entry(id).or_insert_with(|| self.look(id)),
+        }
+    }
+
+    fn look(&self, id: i32) -> Life {
+        match veth_peer::namespace_exists(self.host, id) {
+            Ok(true) => Life::Lives,
+            Ok(false) => Life::Gone,
+            Err(_) => Life::Unknown,
+        }
+    }
+}
+
+/// Whether the path leads to the namespace with this device and inode.
+pub(crate) fn leads_to(path: &Path, numbers: [u64; 2]) -> bool {
+    Netns::open(path).is_ok_and(|netns| netns.identity().numbers() == numbers)
+}
+
+/// What a search of all namespaces says.
+pub(crate) fn of_search(found: Option<bool>) -> Life {
+    match found {
+        Some(true) => Life::Lives,
+        Some(false) => Life::Gone,
+        None => Life::Unknown,
     }
 }

@@ -26,7 +26,6 @@ type List = fn(&Asked<'_>) -> Result<Vec<Item>, CniError>;
 
 type Networks = fn() -> Result<BTreeSet<String>, CniError>;
 
-/// A plugin.
 pub(crate) struct Plugin {
     /// The file name it is called by.
     pub(crate) name: &'static str,
@@ -90,7 +89,6 @@ const fn leaves_nothing_more(name: &'static str) -> Plugin {
 
 /// The plugin of this suite that a type names: of that name, with `cnv-` before it, as OpenShift's copies have it, or with a version
 /// behind it (`bridge-1.2`). Else the type itself: other projects have plugins such as `vpc-bridge`, with keys of their own.
-#[must_use]
 pub fn plugin_of(plugin_type: &str) -> &str {
     let name = plugin_type.strip_prefix("cnv-").unwrap_or(plugin_type);
     let is_version = |rest: &str| {

@@ -12,7 +12,6 @@
 
 mod container_lives;
 mod left_by_plugin;
-mod namespace_lives;
 pub mod networks;
 pub mod pod_names;
 
@@ -46,9 +45,7 @@ pub struct Node {
 
 impl Node {
     /// As [`Inventory::list`], with the objects as data.
-    ///
-    /// # Errors
-    /// The node's state cannot be read.
+    /// Errors: the node's state cannot be read.
     pub fn look(&self, requests: &Requests, known: &[AttachmentId]) -> Result<Vec<Seen>, CniError> {
         let (name, search_path) = (requests.name.as_ref().map_err(Clone::clone)?, &*self.search_path);
         let host = Kernel::host().map_err(failed)?;
@@ -121,7 +118,6 @@ pub struct Requests {
 
 impl Requests {
     /// Decodes the objects of a network's plugins.
-    #[must_use]
     pub fn of(network: &NetworkConf) -> Self {
         let object = |index| ConfObject::parse(&network.plugin_conf(index)?).ok();
         let usual = json!({"cniVersion": "1.0.0", "name": network.name, "ipam": {"type": "host-local"}});
@@ -133,7 +129,6 @@ impl Requests {
     }
 
     /// Whether a plugin of the network is of another project: it may call plugins that the network's list does not name.
-    #[must_use]
     pub fn may_call_others(&self) -> bool {
         self.objects.iter().any(left_by_plugin::is_foreign)
     }
@@ -164,7 +159,6 @@ impl Requests {
     /// As [`Requests::host_locals`], with those of `cluster`, whose reservations are host-local's files, and an object for the network's
     /// folder in the usual place, if that exists and no other object has it: a plugin that calls others (flannel, Multus) gives
     /// its containers addresses that its configuration does not name.
-    #[must_use]
     pub fn holders(&self) -> Vec<&ConfObject> {
         let mut holders: Vec<&ConfObject> = self.host_locals().chain(self.clusters()).collect();
         let folder = self.name.as_ref().ok().and_then(networks::usual_folder).filter(|folder| folder.is_dir());
@@ -178,7 +172,6 @@ impl Requests {
     }
 
     /// host-local's folders of the network.
-    #[must_use]
     pub fn stores(&self) -> Vec<PathBuf> {
         let mut stores: Vec<PathBuf> = self.holders().into_iter().map(store).collect();
         stores.dedup();
@@ -193,14 +186,21 @@ pub struct Memory {
     pub spans: Vec<Span>,
     /// The number of the runs.
     pub runs: usize,
-    /// The number of nodes that the store had when it was read last.
-    pub nodes: u64,
-    /// The number of nodes that were silent for longer than a node with any ADD is.
-    pub silent: u64,
+    /// The addresses that were in no run where the node looked for room last.
+    pub left: u64,
+    /// The number of claims that the node holds.
+    pub claims: usize,
+    /// Whether the store has recorded the node.
+    pub is_recorded: bool,
+    /// The store's error, if it was away when a call asked it last.
+    pub away: Option<String>,
+    /// When the node has last written to the store, in seconds since 1970, and for how many seconds it trusts that.
+    pub read_at: u64,
+    /// See `read_at`.
+    pub trust_seconds: u64,
 }
 
 /// The memory of the plugin `cluster`; `None`: it has had no run yet, or its memory cannot be read.
-#[must_use]
 pub fn memory(object: &ConfObject) -> Option<Memory> {
     let bytes = netops::file::read_plain(&store(object).join("cluster/view"), VIEW_BYTES_MAX).ok()?;
     let view: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
@@ -211,20 +211,27 @@ pub fn memory(object: &ConfObject) -> Option<Memory> {
     let mut spans: Vec<Span> = view["runs"].as_array()?.iter().filter_map(run).collect();
     let runs = spans.len();
     spans.extend(claimed.map(|claimed| Span { first: claimed, last: claimed }));
-    let count = |key: &str| view[key].as_u64().unwrap_or_default();
-    Some(Memory { spans, runs, nodes: count("nodes"), silent: count("silent") })
+    let number = |key: &str| view[key].as_u64().unwrap_or_default();
+    Some(Memory {
+        spans,
+        runs,
+        left: number("left"),
+        claims: view["claims"].as_object().map_or(0, serde_json::Map::len),
+        is_recorded: view["isRecorded"] == true,
+        away: (number("awayUntilMs") > 0).then(|| view["awayWhy"].as_str().unwrap_or_default().to_owned()),
+        read_at: number("readAtS"),
+        trust_seconds: number("trustSeconds"),
+    })
 }
 
 const VIEW_BYTES_MAX: u64 = 16 << 20;
 
 /// host-local's folder of an object that it gets on stdin.
-#[must_use]
 pub fn store(object: &ConfObject) -> PathBuf {
     Removal::from_any_conf(object).place.folder
 }
 
 /// Whether an interface in a namespace has the attachment's mark. Looks through all namespaces.
-#[must_use]
 pub fn is_in_a_namespace(network: &NetworkName, id: &AttachmentId) -> bool {
     address_in_use::find(&AllNamespaces::read(), (network, &id.container_id, Some(&id.ifname)), &[]) == Some(true)
 }

@@ -31,7 +31,6 @@ pub struct Known {
 
 impl Known {
     /// A network whose objects are decoded here.
-    #[must_use]
     pub fn new(conf: NetworkConf, origin: Origin, cached: Vec<Cached>) -> Self {
         Self { requests: Requests::of(&conf), conf, origin, cached }
     }
@@ -51,7 +50,6 @@ pub enum Origin {
 impl Node {
     /// All networks: those of `files` in their order, of one name the first; then others by name. What cannot be examined is
     /// added to `unseen`.
-    #[must_use]
     pub fn networks(&self, files: Vec<NetworkConf>, cached: Vec<Cached>, unseen: &mut Vec<String>) -> Vec<Known> {
         let links = Kernel::host().and_then(|host| link::list(&host, None));
         let links = links.map_err(|error| unseen.push(format!("the node's links: {error}"))).unwrap_or_default();
@@ -110,7 +108,6 @@ impl Node {
 }
 
 /// The configuration of the last ADD: each entry has that of its own, and the last one knows the network best.
-#[must_use]
 pub fn conf_of(cached: &[Cached]) -> Option<NetworkConf> {
     let mut entries: Vec<&Cached> = cached.iter().collect();
     entries.sort_by_key(|entry| entry.written());
@@ -121,7 +118,6 @@ pub fn conf_of(cached: &[Cached]) -> Option<NetworkConf> {
 }
 
 /// A network of which only the name is known: any plugin may have left something, and reservations are in the usual folder.
-#[must_use]
 pub fn conf_of_traces(name: &str) -> Option<NetworkConf> {
     let conf = json!({ "name": name, "plugins": [{ "type": "none", "ipam": { "type": "host-local" } }] });
     let conf = NetworkConf::parse(conf.to_string().as_bytes()).ok()?;
@@ -130,7 +126,6 @@ pub fn conf_of_traces(name: &str) -> Option<NetworkConf> {
 
 /// The configuration by which DEL removes whatever plugins of this suite have left of a container that is gone: of those that
 /// `is_there`, each that leaves something on the node. `None`: one that removes links and releases addresses is not there.
-#[must_use]
 pub fn conf_for_del(name: &str, is_there: impl Fn(&str) -> bool) -> Option<NetworkConf> {
     // DEL goes backward: the interface, and with it the address, is last.
     let mut plugins = vec![json!({"type": "bridge", "ipam": {"type": "host-local"}})];
@@ -143,7 +138,6 @@ pub fn conf_for_del(name: &str, is_there: impl Fn(&str) -> bool) -> Option<Netwo
 }
 
 /// Where host-local keeps its folders if no network says otherwise.
-#[must_use]
 pub fn usual_store() -> Option<PathBuf> {
     usual_folder(&NetworkName::parse("any").ok()?)?.parent().map(Path::to_owned)
 }

@@ -10,7 +10,7 @@ use libcni::{AttachmentId, Cached};
 use serde_json::{Value, json};
 
 /// The digits of an ID that are shown at least.
-const DIGITS_MIN: usize = 12;
+pub const DIGITS_MIN: usize = 12;
 
 /// A pod, by what its runtime put into `CNI_ARGS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,6 @@ pub struct PodName {
 
 impl PodName {
     /// The pod that arguments name.
-    #[must_use]
     pub fn find(args: &CniArgs) -> Option<Self> {
         let value = |key| args.find(key).unwrap_or_default().to_owned();
         let pod =
@@ -34,13 +33,11 @@ impl PodName {
     }
 
     /// `NAMESPACE/NAME`, or the name alone if the namespace is not known.
-    #[must_use]
     pub fn full_name(&self) -> String {
         if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
     }
 
     /// The word for programs.
-    #[must_use]
     pub fn to_json(&self) -> Value {
         json!({"namespace": self.namespace, "name": self.name, "uid": self.uid})
     }
@@ -65,7 +62,6 @@ impl Names {
         names
     }
 
-    /// Adds a container.
     pub fn add(&mut self, id: &ContainerId, pod: Option<PodName>) {
         self.ids.insert(id.clone());
         if let Some(pod) = pod.filter(|_| !self.pods.contains_key(id)) {
@@ -74,15 +70,12 @@ impl Names {
         }
     }
 
-    /// The pod of a container.
-    #[must_use]
     pub fn find_pod(&self, id: &ContainerId) -> Option<&PodName> {
         self.pods.get(id)
     }
 
     /// The name of a container: its pod's full name, with the ID behind a colon where two containers have that name; else the ID,
     /// of 64 digits only as many as are unique.
-    #[must_use]
     pub fn name(&self, id: &ContainerId) -> String {
         let short = self.short(id);
         match self.pods.get(id).map(PodName::full_name) {
@@ -93,14 +86,12 @@ impl Names {
     }
 
     /// The name of an attachment: its container's, and the interface behind a slash.
-    #[must_use]
     pub fn attachment(&self, id: &AttachmentId) -> String {
         format!("{}/{}", self.name(&id.container_id), id.ifname)
     }
 
     /// The containers that a word names: a pod's name, with or without its namespace, an ID, or the beginning of one. Names that
     /// [`Names::name`] gives are such words.
-    #[must_use]
     pub fn find(&self, word: &str) -> Vec<&ContainerId> {
         let is_pod = |id: &ContainerId| {
             let pod = self.pods.get(id);
@@ -114,7 +105,6 @@ impl Names {
     }
 
     /// Whether people may call a container so: by its pod's name, or by enough digits of an ID that is shown in part.
-    #[must_use]
     pub fn is_shown_as(&self, id: &ContainerId, word: &str) -> bool {
         let is_part = word.len() >= DIGITS_MIN && id.as_str().starts_with(word) && self.short(id) != id.as_str();
         is_part

@@ -30,9 +30,37 @@ pub(crate) enum Cluster {
         /// The node is off: do not wait
         #[arg(long)]
         fenced: bool,
+        /// Also a node that was heard just now, or whose addresses the network answers for
+        #[arg(long)]
+        force: bool,
+        /// Let the node go on, while nothing of it is freed yet
+        #[arg(long, conflicts_with_all = ["fenced", "force"])]
+        cancel: bool,
     },
+    /// Make the first record of a new network, whose store is a folder
+    Init(Shared),
     /// Write back what this node holds, after the store was restored from a copy
-    Repair(Shared),
+    Repair {
+        #[command(flatten)]
+        shared: Shared,
+        #[command(flatten)]
+        phase: Phase,
+    },
+    /// Write down what this node gave before it had the store, on each node before the first ADD
+    Adopt {
+        #[command(flatten)]
+        shared: Shared,
+        #[command(flatten)]
+        phase: Phase,
+    },
+    /// Give all addresses of this node back, before its machine ends
+    Leave {
+        #[command(flatten)]
+        shared: Shared,
+        /// Also those of containers, as the machine ends with them
+        #[arg(long)]
+        ending: bool,
+    },
     /// Free the addresses of a claim that no node holds
     Release {
         #[command(flatten)]
@@ -47,6 +75,17 @@ pub(crate) enum Cluster {
         /// IPPools as kubectl prints them with --output json
         file: PathBuf,
     },
+}
+
+/// Before and after what each node does.
+#[derive(Debug, Args)]
+pub(crate) struct Phase {
+    /// Let no node claim until all have done this
+    #[arg(long)]
+    pub(crate) begin: bool,
+    /// Let nodes claim again
+    #[arg(long, conflicts_with = "begin")]
+    pub(crate) end: bool,
 }
 
 /// A network whose addresses nodes share.

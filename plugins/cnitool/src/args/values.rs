@@ -3,6 +3,7 @@
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 /// Parses a path that may be empty, as a variable can be: it counts as absent then, as with the reference.
 pub(super) fn maybe_empty() -> impl TypedValueParser<Value = PathBuf> {
@@ -31,6 +32,20 @@ pub(super) fn address(word: &str) -> Result<IpAddr, String> {
             false => "it is an IP address, such as 10.1.0.7".to_owned(),
         }
     })
+}
+
+/// Parses an address, or a container's name, which has letters that addresses do not have or none of their marks.
+pub(super) fn address_or_name(word: &str) -> Result<String, String> {
+    let has_mark = word.contains(['.', ':']) && word.chars().all(|c| c.is_ascii_hexdigit() || ".:/".contains(c));
+    if has_mark { address(word).map(|address| address.to_string()) } else { Ok(word.to_owned()) }
+}
+
+/// Parses a time, or how long ago it was.
+pub(super) fn since(word: &str) -> Result<SystemTime, String> {
+    let ago = humantime::parse_duration(word).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
+    let at =
+        || humantime::parse_rfc3339_weak(word).or_else(|_| humantime::parse_rfc3339_weak(&format!("{word} 00:00:00")));
+    ago.or_else(|| at().ok()).ok_or_else(|| "it is a time, such as 10m or 2026-03-01T12:00:00Z".to_owned())
 }
 
 /// Parses an address of the loopback: other hosts are not to see the page.

@@ -8,7 +8,8 @@ use futures::stream;
 use libcni::{Cached, Error, Namespace, Runtime};
 use on_node::pod_names::Names;
 
-use crate::doctor::{Finding, Kind, Level, Node};
+use crate::doctor::network_files::Makes;
+use crate::doctor::{Checks, Finding, Kind, Level, Node};
 use crate::dropped_packets::Survey;
 
 /// How long all of them may take.
@@ -29,15 +30,23 @@ pub(crate) async fn look(node: Node<'_>, survey: &Survey, findings: &mut Vec<Fin
     let is_locked = findings.iter().any(|finding| finding.kind == Kind::LockHeld);
     let runtime = &node.runtime.until(Instant::now() + if is_locked { WITHIN_LOCKED } else { WITHIN });
     let known = &*findings;
+    let is_all = node.checks == Checks::All;
     let check = async |entry: Cached| {
         let network = entry.network_conf().ok()?;
+        if !is_all && is_explained(known, &network.name, &names.attachment(&entry.attachment.id)) {
+            return None;
+        }
         if !network.version().is_ok_and(SpecVersion::has_check) {
-            return Some(without_check(&entry, &network.cni_version));
+            return is_all.then(|| without_check(&entry, &network.cni_version));
         }
         let name = names.attachment(&entry.attachment.id);
         let Some(error) = runtime.check(&network, &entry.attachment).await.err() else {
-            return beyond_check(runtime, &entry, &name).await;
+            return if is_all { beyond_check(runtime, &entry, &name).await } else { None };
         };
+        let is_of_others = || !Makes::are_own(node.runtime, &network) || survey.has_guest(&entry.attachment);
+        if !is_all && (is_unrun(&error) || is_of_others()) {
+            return None;
+        }
         let text = error.with_causes();
         let mut finding = if is_unrun(&error) {
             let mut finding = Kind::unseen(Some(entry.network.as_str()), &name, &text);
@@ -80,6 +89,14 @@ pub(crate) async fn look(node: Node<'_>, survey: &Survey, findings: &mut Vec<Fin
             None => findings.push(finding),
         }
     }
+}
+
+/// Whether a finding tells already that an attachment, or all of its network, is not as ADD left it.
+fn is_explained(known: &[Finding], network: &str, name: &str) -> bool {
+    known.iter().filter(|finding| finding.level > Level::Note).any(|finding| {
+        let is_named = || finding.evidence.iter().chain([&finding.what]).any(|line| line.contains(name));
+        is_named() || finding.kind == Kind::NotReady && finding.network.as_deref() == Some(network)
+    })
 }
 
 /// What a repair would write anew, though CHECK does not miss it.

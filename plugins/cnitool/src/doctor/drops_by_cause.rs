@@ -8,19 +8,28 @@ use libcni::Runtime;
 
 use crate::doctor::network_files::Makes;
 use crate::doctor::removal_commands::COMMANDS_MAX;
-use crate::doctor::{Finding, Kind};
+use crate::doctor::{Finding, Kind, Node};
 
-/// Looks at all attachments that live, and returns what was not examined.
-pub(crate) fn look(survey: &Survey, runtime: &Runtime, findings: &mut Vec<Finding>) -> Vec<String> {
-    let Reasons { found, unseen, unexamined } = survey.reasons();
+/// Looks at all attachments that live, and returns what was not examined, and what else may drop packets.
+pub(crate) fn look(
+    node: Node<'_>,
+    survey: &Survey,
+    runtime: &Runtime,
+    findings: &mut Vec<Finding>,
+) -> (Vec<String>, Vec<String>) {
+    let Reasons { found, unseen, unexamined, beyond } =
+        if node.probes { survey.proven_reasons() } else { survey.reasons() };
     for what in unseen.iter().filter(|what| !is_expected(what)) {
         let (place, error) = what.split_once(": ").unwrap_or((what, "not known"));
         findings.push(Kind::unseen(None, place, &error));
     }
     let of = |found: &Found<'_>| (found.network.name.clone(), found.attachment.id.clone());
-    let broken: BTreeSet<_> = found.iter().filter(|found| is_of_links(found.reason.cause)).map(of).collect();
+    let broken = found.iter().filter(|found| is_of_links(found.reason.cause));
+    let broken: BTreeSet<_> = broken.map(|found| (of(found), found.reason.level)).collect();
+    // A link without carrier, a warning, does not hide that the node's route leads there.
     let is_consequence = |found: &Found<'_>| {
-        matches!(found.reason.cause, Cause::Route | Cause::Refused | Cause::ReversePath) && broken.contains(&of(found))
+        matches!(found.reason.cause, Cause::Route | Cause::Refused | Cause::ReversePath)
+            && broken.iter().any(|(broken, level)| *broken == of(found) && *level >= found.reason.level)
     };
     let mut gathered: BTreeMap<(Kind, String, String), Vec<Found<'_>>> = BTreeMap::new();
     for found in found {
@@ -64,7 +73,7 @@ pub(crate) fn look(survey: &Survey, runtime: &Runtime, findings: &mut Vec<Findin
         Some(finding)
     });
     findings.extend(joined(of_networks.collect()));
-    unexamined
+    (unexamined, beyond)
 }
 
 /// A fault that several networks share, with one remedy, is the node's.

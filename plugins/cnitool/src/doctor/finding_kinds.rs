@@ -21,6 +21,8 @@ pub struct Finding {
     pub remedy: String,
     /// How a program can mend it without harm to a container that lives; `None`: only an operator can decide.
     pub fix: Option<Fix>,
+    /// Whether addresses are among what it is about.
+    pub(crate) has_addresses: bool,
 }
 
 /// How a finding can be mended.
@@ -92,6 +94,8 @@ pub enum Kind {
     PortTwice,
     /// A process of the node listens on a port that leads to a container.
     PortTaken,
+    /// Hosts that are no containers reach loopback addresses of the node.
+    LoopbackOpen,
     /// A living container has an address that the node or another container has.
     DuplicateAddress,
     /// A network has IPv6 addresses, and IPv6 is disabled on the node.
@@ -111,6 +115,9 @@ impl Finding {
     #[must_use]
     pub const fn consequence(&self) -> &'static str {
         match (self.kind, self.level) {
+            (Kind::Leftover, _) if !self.has_addresses => {
+                "Their links and rules may match packets of others, and DEL of a runtime may no longer know them."
+            }
             (Kind::Config, Level::Warning) => "Runtimes use the file, and containers may not be attached as it says.",
             (kind, _) => kind.consequence(),
         }
@@ -119,7 +126,7 @@ impl Finding {
 
 impl Kind {
     /// All kinds, in the order of the enum.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::Config,
         Self::NoNetwork,
         Self::NotReady,
@@ -148,6 +155,7 @@ impl Kind {
         Self::PortGone,
         Self::PortTwice,
         Self::PortTaken,
+        Self::LoopbackOpen,
         Self::DuplicateAddress,
         Self::Ipv6Disabled,
         Self::ContainerSide,
@@ -188,6 +196,7 @@ impl Kind {
             Self::PortGone => "port-gone",
             Self::PortTwice => "port-twice",
             Self::PortTaken => "port-taken",
+            Self::LoopbackOpen => "loopback-open",
             Self::DuplicateAddress => "duplicate-address",
             Self::Ipv6Disabled => "ipv6-disabled",
             Self::ContainerSide => "container-side",
@@ -243,6 +252,7 @@ impl Kind {
             Self::PortGone => "Packets to the port of the node, or some of them, do not get to the container.",
             Self::PortTwice => "Packets to the port reach only the container whose rule comes first.",
             Self::PortTaken => "Packets from other hosts reach the container, and never the process.",
+            Self::LoopbackOpen => "Other hosts on the link can send packets to programs that listen on 127.0.0.1.",
             Self::DuplicateAddress => "Packets to the address reach only one of them.",
             Self::Ipv6Disabled => "ADD fails, as the node's link of the network cannot have its IPv6 address.",
             Self::ContainerSide => "The container reaches nothing by this interface, or not all that it should.",
@@ -275,6 +285,7 @@ impl Kind {
             evidence: Vec::new(),
             remedy: String::new(),
             fix: None,
+            has_addresses: true,
         }
     }
 

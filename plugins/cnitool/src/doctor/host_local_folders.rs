@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cni_spec::SpecVersion;
+use cni_spec::{ConfObject, SpecVersion};
 use host_local::inventory::{self, Flaw, Usage};
 use libcni::{Cache, NetworkConf};
 use netops::lock;
@@ -42,9 +42,44 @@ pub(crate) async fn look(networks: &[Known], cache: &Cache, findings: &mut Vec<F
             }
         }
     }
+    for Known { conf: network, requests, .. } in networks.iter().filter(|known| matches!(known.origin, Origin::File(_)))
+    {
+        for object in requests.clusters() {
+            findings.extend(of_cluster(network, object));
+        }
+    }
     held(&locks, findings).await;
     let of_library = networks.iter().map(|known| cache.folder().with_file_name("locks").join(&*known.conf.name));
     stopped(of_library, findings);
+}
+
+/// A network whose addresses nodes share: its store is away, or this node's runs are used up and none is left. STATUS says neither before ADD fails.
+fn of_cluster(network: &NetworkConf, object: &ConfObject) -> Vec<Finding> {
+    let Some(memory) = on_node::memory(object) else { return Vec::new() };
+    let warning = |kind: Kind, what: String, remedy: String| {
+        let mut finding = kind.finding(Level::Warning, Some(&network.name), what);
+        finding.remedy = remedy;
+        finding
+    };
+    let name = word(&network.name);
+    let away = memory.away.as_ref().map(|why| {
+        let remedy = format!(
+            "Bring the store back: {} s after its last write this node gives no address. cnitool cluster show {name}",
+            memory.trust_seconds
+        );
+        warning(Kind::NotReady, format!("the store was away when a call asked it last: {why}"), remedy)
+    });
+    let ranges = inventory::usage_of(object, Some(&memory.spans)).unwrap_or_default();
+    let is_full =
+        |set: &&[Usage]| memory.left == 0 && memory.claims == 0 && set.iter().all(|range| range.used >= range.total);
+    let full = ranges.chunk_by(|one, next| one.set == next.set).find(is_full).map(|set| {
+        let what = format!(
+            "all {} addresses of this node's runs are held, and none is in no run",
+            sum(set, |range| range.total)
+        );
+        warning(Kind::RangeFull, what, format!("cnitool gc {name}; cnitool cluster show {name}"))
+    });
+    away.into_iter().chain(full).collect()
 }
 
 /// Locks of the library's operations on a network, which may take long: a stopped process ends none.
@@ -103,10 +138,13 @@ fn rm(paths: &[String]) -> String {
     format!("rm {}", paths.iter().map(|path| word(path)).collect::<Vec<_>>().join(" "))
 }
 
+fn sum(set: &[Usage], of: fn(&Usage) -> u128) -> u128 {
+    set.iter().map(of).fold(0, u128::saturating_add)
+}
+
 /// The finding about the ranges of one set: a container gets an address of any of them.
 fn full(network: &NetworkConf, set: &[Usage]) -> Option<Finding> {
-    let sum = |of: fn(&Usage) -> u128| set.iter().map(of).fold(0, u128::saturating_add);
-    let (total, used) = (sum(|range| range.total), sum(|range| range.used));
+    let (total, used) = (sum(set, |range| range.total), sum(set, |range| range.used));
     let spans = set.iter().map(|Usage { first, last, .. }| format!("{first} to {last}"));
     let spans = spans.collect::<Vec<_>>().join(" and ");
     if total == 0 {
@@ -128,6 +166,7 @@ fn full(network: &NetworkConf, set: &[Usage]) -> Option<Finding> {
     let what = format!("{used} of {total} addresses of {spans} are held");
     let mut finding = Kind::RangeFull.finding(level, Some(&network.name), what);
     finding.remedy = format!("cnitool gc {0}; cnitool ipam list {0}", network.name);
+    finding.fix = (!network.disable_gc).then(|| Fix::Collect { network: network.name.clone() });
     Some(finding)
 }
 

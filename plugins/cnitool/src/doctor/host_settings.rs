@@ -1,11 +1,15 @@
 //! Settings of the host that all networks share: forwarding, both variants of iptables, bridges.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use crate::node_networks::View;
 use crate::shell_words;
 use cni_filter::Filter;
 use cni_filter::iptables::{TableName, Variants};
-use netops::link::{self, Link};
-use netops::nft::Family;
+use netops::link::{self, Kind as LinkKind, Link};
+use netops::nft::{Family, Nft, Table};
+use netops::route::{self, Route};
 use netops::{Kernel, sysctl};
 
 use crate::doctor::{Finding, Kind, Level, Node, addresses_to_give, next_add};
@@ -37,6 +41,7 @@ pub(crate) fn look(node: Node<'_>, networks: &[Network], view: &View, findings: 
             ports(network, &links, findings);
         }
         addresses_to_give::look(&host, &links, networks, findings)?;
+        open_loopback(&host, &links, networks, view, findings)?;
         services(&node.inventory.search_path, networks, &links, findings);
         next_add::look(&host, &links, networks, view, findings)
     });
@@ -67,9 +72,24 @@ fn forwarding(networks: &[Network], view: &View, findings: &mut Vec<Finding>) {
                 finding.remedy = shell_words::sysctl(&name, "1");
                 findings.push(finding);
             }
+            Ok(Some(_)) if is_ipv6 => advertisements(findings),
             Ok(_) => (),
             Err(error) => findings.push(Kind::unseen(None, &name, &error)),
         }
+    }
+}
+
+/// On a node that forwards IPv6 the kernel forgets the routes and addresses that routers advertise, but where `accept_ra` is 2.
+fn advertisements(findings: &mut Vec<Finding>) {
+    match Kernel::host().and_then(|host| link::list_hosts_only(&host)) {
+        Ok(links) => findings.extend(links.iter().map(|link| {
+            let key = format!("net/ipv6/conf/{}/accept_ra", link.name);
+            let what =
+                format!("{key} is 1: the node forwards IPv6, and takes no router advertisements on {}", link.name);
+            let remedy = shell_words::sysctl(&key, "2");
+            Finding { remedy, ..Kind::NoWayOut.finding(Level::Warning, None, what) }
+        })),
+        Err(error) => findings.push(Kind::unseen(None, "router advertisements", &error)),
     }
 }
 
@@ -101,6 +121,52 @@ fn crowded(count: u64, most: u64) -> Option<Finding> {
     Some(finding)
 }
 
+/// Links of no container on which the kernel routes loopback addresses, if they are a way to all addresses or to a container's.
+fn open_loopback(
+    host: &Kernel,
+    links: &[Link],
+    networks: &[Network],
+    view: &View,
+    findings: &mut Vec<Finding>,
+) -> netops::error::Result<()> {
+    let attachments = || view.networks.iter().flat_map(|network| &network.attachments);
+    let ends: BTreeSet<&str> = attachments().flat_map(|it| &it.links).map(|end| end.name.as_str()).collect();
+    // A bridge is its network's also while the veth is none of its ports.
+    let named: Vec<&String> = networks.iter().flat_map(Network::called).filter_map(|it| it.bridge.as_ref()).collect();
+    let masters = links.iter().filter(|link| ends.contains(link.name.as_str())).filter_map(|end| end.master);
+    let masters: BTreeSet<u32> = masters.collect();
+    let is_of = |link: &&Link| link.kind.is_bridge() && (masters.contains(&link.index) || named.contains(&&link.name));
+    let bridges: Vec<u32> = links.iter().filter(is_of).map(|link| link.index).collect();
+    let master_of = |index: u32| links.iter().find(|link| link.index == index)?.master;
+    let is_own = |link: &Link| {
+        // A bridge's gateway in a VLAN is a veth with its other end in the bridge.
+        let vlan_of =
+            link.peer.filter(|_| link.kind == LinkKind::Veth && link.peer_netns_id.is_none()).and_then(master_of);
+        ends.contains(link.name.as_str()) || [Some(link.index), vlan_of].iter().flatten().any(|it| bridges.contains(it))
+    };
+    let leads_out = |link: &Link, route: &Route| {
+        let is_to = |address: &IpAddr| !link.kind.is_bridge() && route.dst.contains(*address);
+        // A VPN may have two halves of a default route.
+        route.dst.prefix() <= 1 || attachments().flat_map(|it| &it.addresses).any(is_to)
+    };
+    for link in links.iter().filter(|link| !link.loopback && !is_own(link)) {
+        let key = sysctl::Key::of_link("ipv4", &link.name, "route_localnet")?;
+        if sysctl::find(&key)?.is_none_or(|value| value == "0")
+            || !route::list(host, Some(link.index), None, netops::Family::V4)?
+                .iter()
+                .any(|route| leads_out(link, route))
+        {
+            continue;
+        }
+        let name = format!("net.ipv4.conf.{}.route_localnet", link.name.replace('.', "/"));
+        let what = format!("{name} is on, and link {} is no container's", link.name);
+        let mut finding = Kind::LoopbackOpen.finding(Level::Warning, None, what);
+        finding.remedy = shell_words::sysctl(&name, "0");
+        findings.push(finding);
+    }
+    Ok(())
+}
+
 /// Whether attachments of a network have addresses of the family.
 fn has_family(network: &Network, view: &View, is_ipv6: bool) -> bool {
     let attachments = view.networks.iter().filter(|it| it.name == *network.conf.name).flat_map(|it| &it.attachments);
@@ -119,14 +185,9 @@ fn services(search_path: &str, networks: &[Network], links: &[Link], findings: &
         Ok(_) => return,
         Err(error) => return findings.push(Kind::unseen(None, key, &error)),
     };
-    let has_services = Filter::find(search_path).and_then(|filter| {
-        let (mut found, Some(mut filter)) = (false, filter) else { return Ok(false) };
-        filter.each_iptables(Family::Ip, TableName::Nat, &mut |table| {
-            found |= table.has_chain("KUBE-SERVICES")?;
-            Ok(())
-        })?;
-        Ok(found)
-    });
+    let of_nft = Table::new(Family::Ip, "kube-proxy");
+    let is_of_nft = || Nft::open("the host").is_ok_and(|mut nft| matches!(nft.find_table(&of_nft), Ok(Some(_))));
+    let has_services = if is_of_nft() { Ok(true) } else { of_iptables(search_path) };
     match has_services {
         Ok(true) => {
             let what = format!("kube-proxy has rules, containers are on bridge {}, and {state}", bridge.name);
@@ -137,6 +198,18 @@ fn services(search_path: &str, networks: &[Network], links: &[Link], findings: &
         Ok(false) => {}
         Err(error) => findings.push(Kind::unseen(None, "iptables", &error)),
     }
+}
+
+/// Whether iptables has kube-proxy's chain.
+fn of_iptables(search_path: &str) -> netops::error::Result<bool> {
+    Filter::find(search_path).and_then(|filter| {
+        let (mut found, Some(mut filter)) = (false, filter) else { return Ok(false) };
+        filter.each_iptables(Family::Ip, TableName::Nat, &mut |table| {
+            found |= table.has_chain("KUBE-SERVICES")?;
+            Ok(())
+        })?;
+        Ok(found)
+    })
 }
 
 fn ports(network: &Network, links: &[Link], findings: &mut Vec<Finding>) {

@@ -100,6 +100,7 @@ fn look_at(node: Node<'_>, known: &Known, names: &Names, findings: &mut Vec<Find
     if !left.is_empty() {
         let what = format!("{} of containers that are gone", count(left.len(), "attachment"));
         let mut finding = Kind::Leftover.finding(Level::Warning, Some(name), what);
+        finding.has_addresses = left.iter().any(|line| line.contains(": address "));
         finding.evidence = left;
         let ids = on_node.iter().filter(is_left).map(|found| found.id.as_ref());
         let ids: Vec<Option<&AttachmentId>> = ids.chain(only_cached.into_iter().map(Some)).collect();
@@ -109,6 +110,19 @@ fn look_at(node: Node<'_>, known: &Known, names: &Names, findings: &mut Vec<Find
             Some(commands) => (commands.join("; "), None),
             None => remedy(network, &ids, command),
         };
+        findings.push(finding);
+    }
+    let young: Vec<&OnNode> = on_node
+        .iter()
+        .filter(|found| found.life == Life::Young && !found.id.as_ref().is_some_and(has_namespace))
+        .collect();
+    if !young.is_empty() {
+        let what =
+            format!("{} younger than a minute, whose containers were not found", count(young.len(), "attachment"));
+        let mut finding = Kind::Undecided.finding(Level::Note, Some(name), what);
+        finding.evidence =
+            young.iter().map(|it| format!("{}: {}", name_of(it, names), it.objects.join(", "))).collect();
+        "Run it again in a minute: an ADD may be under way.".clone_into(&mut finding.remedy);
         findings.push(finding);
     }
     let is_undecided = |found: &&OnNode| found.life == Life::Unknown && !found.id.as_ref().is_some_and(has_namespace);

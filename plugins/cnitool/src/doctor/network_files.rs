@@ -27,7 +27,13 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
             return Vec::new();
         }
     };
-    plugin_executables::look(&mut report, &node.runtime.until(Instant::now() + ANSWERS_WITHIN), node.known).await;
+    plugin_executables::look(
+        &mut report,
+        &node.runtime.until(Instant::now() + ANSWERS_WITHIN),
+        node.known,
+        node.conf_dir,
+    )
+    .await;
     faults(&report, findings);
     network_folders::look(node, &report, findings);
     let mut networks: Vec<Network> = Vec::new();

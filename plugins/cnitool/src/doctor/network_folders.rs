@@ -4,28 +4,12 @@ use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 use crate::install::platforms;
+use crate::runtime_settings::{self, NETWORKS};
 use crate::validate::Report;
 use libcni::{Namespace, conflist};
 
 use crate::doctor::{Finding, Kind, Level, Node};
 use crate::shell_words::word;
-
-/// The folder of containerd, CRI-O and kubelets, if their settings name no other.
-const USUAL: &str = "/etc/cni/net.d";
-
-/// Settings that name a folder: the runtime, the file, the key.
-const SETTINGS: [(&str, &str, &str); 4] = [
-    ("containerd", "etc/containerd/config.toml", "conf_dir"),
-    ("k3s", "var/lib/rancher/k3s/agent/etc/containerd/config.toml", "conf_dir"),
-    ("RKE2", "var/lib/rancher/rke2/agent/etc/containerd/config.toml", "conf_dir"),
-    (CRI_O, "etc/crio/crio.conf", "network_dir"),
-];
-
-/// The runtime whose settings are also in files of a folder.
-const CRI_O: &str = "CRI-O";
-
-/// The files of that folder (crio.conf.d(5)). Settings of containerd name more files themselves, by key `imports`.
-const DROP_INS: &str = "crio.conf.d/*.conf";
 
 /// A network of this name is its runtime's, which makes the configuration itself.
 const WITHOUT_FILE: &str = "nomad";
@@ -34,9 +18,9 @@ const WITHOUT_FILE: &str = "nomad";
 const FILES_MAX: usize = 5;
 
 pub(crate) fn look(node: Node<'_>, report: &Report, findings: &mut Vec<Finding>) {
-    let asked = settings(Path::new("/"));
+    let asked = settings();
     // A caller that names another folder means that one.
-    let others = if node.conf_dir == Path::new(USUAL) { others(node.conf_dir, &asked) } else { Vec::new() };
+    let others = if node.conf_dir == Path::new(NETWORKS) { others(node.conf_dir, &asked) } else { Vec::new() };
     let has_files = |folder: &Folder| conflist::search_order(&folder.path).is_ok_and(|files| !files.is_empty());
     let (with_files, empty): (Vec<Folder>, Vec<Folder>) = others.into_iter().partition(has_files);
     if report.networks.is_empty() {
@@ -138,7 +122,7 @@ struct Folder {
 fn others(own: &Path, asked: &[Folder]) -> Vec<Folder> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut seen = vec![real(own)];
-    let usual = platforms::networks().chain([("containerd, CRI-O and kubelets", USUAL)]);
+    let usual = platforms::networks().chain([("containerd, CRI-O and kubelets", NETWORKS)]);
     let usual = usual.map(|(runtime, path)| Folder { runtime, path: path.into() });
     let mut found: Vec<Folder> = asked.iter().cloned().chain(usual).collect();
     found.retain(|folder| {
@@ -150,77 +134,10 @@ fn others(own: &Path, asked: &[Folder]) -> Vec<Folder> {
     found
 }
 
-/// The folders that the settings of runtimes below `root` name.
-fn settings(root: &Path) -> Vec<Folder> {
-    let read = |(runtime, file, key): &(&'static str, &str, &str)| {
-        let texts = texts(runtime, &root.join(file));
-        if texts.iter().any(|text| has_no_cri(text)) {
-            return None;
-        }
-        // The last file that has the key counts.
-        let path = texts.iter().rev().find_map(|text| value(text, key))?.into();
-        Some(Folder { runtime, path })
-    };
-    SETTINGS.iter().filter_map(read).collect()
-}
-
-/// The file's text, and after it those of the files that override it.
-fn texts(runtime: &str, file: &Path) -> Vec<String> {
-    let read = |path: &Path| String::from_utf8(libcni::plain_file::read(path).ok()?).ok();
-    let text = read(file).unwrap_or_default();
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    let patterns = if runtime == CRI_O { vec![DROP_INS] } else { strings(&text, "imports") };
-    let more: Vec<String> = patterns
-        .into_iter()
-        .flat_map(|pattern| matching(&folder.join(pattern)))
-        .filter_map(|path| read(&path))
-        .collect();
-    std::iter::once(text).chain(more).collect()
-}
-
-/// The files whose name has the form of the pattern's last part, with one `*` at most, in the order of their names.
-fn matching(pattern: &Path) -> Vec<PathBuf> {
-    let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let Some((start, end)) = name.split_once('*') else { return vec![pattern.to_owned()] };
-    let is_it = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
-    };
-    let entries = pattern.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_it).collect();
-    paths.sort();
-    paths
-}
-
-/// Whether containerd's settings disable the plugin that reads networks, as those of docker's packages do.
-fn has_no_cri(text: &str) -> bool {
-    strings(text, "disabled_plugins").iter().any(|name| matches!(*name, "cri" | "io.containerd.grpc.v1.cri"))
-}
-
-/// The text behind a key of TOML and `=`, in any table.
-fn after<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
-    let behind = move |(at, _): (usize, &str)| {
-        let before = text.get(..at)?.rsplit('\n').next()?;
-        let rest = text.get(at..)?.strip_prefix(key)?.trim_start_matches([' ', '\t']).strip_prefix('=')?;
-        before.trim().is_empty().then(|| rest.trim_start_matches([' ', '\t']))
-    };
-    text.match_indices(key).filter_map(behind)
-}
-
-/// The string that TOML gives a key, in any table.
-pub(crate) fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    after(text, key).find_map(|rest| {
-        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-        let value = rest.get(1..)?.split(quote).next()?;
-        (!value.is_empty()).then_some(value)
-    })
-}
-
-/// The strings of the list that TOML gives a key, in any table.
-fn strings<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
-    let list = after(text, key).find_map(|rest| rest.strip_prefix('[')?.split(']').next()).unwrap_or_default();
-    let lines = list.lines().filter(|line| !line.trim_start().starts_with('#'));
-    lines.flat_map(|line| line.split(['"', '\'']).skip(1).step_by(2)).collect()
+/// The folders that the settings of runtimes name.
+fn settings() -> Vec<Folder> {
+    let named = runtime_settings::of_node(Path::new("/")).into_iter();
+    named.filter_map(|named| Some(Folder { runtime: named.runtime, path: named.networks?.into() })).collect()
 }
 
 #[cfg(test)]
@@ -228,59 +145,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_is_found_in_any_table() {
-        let text = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"/opt/cni/bin\"\n  conf_dir = \"/srv/net\" # here\n";
-        assert_eq!(value(text, "conf_dir"), Some("/srv/net"));
-        assert_eq!(
-            value("#conf_dir = \"/x\"\nconf_dir_more = \"/y\"\nconf_dir=''\nconf_dir = '/z'\n", "conf_dir"),
-            Some("/z")
-        );
-        assert_eq!(value("conf_dir = [\"/x\"]", "conf_dir"), None);
-    }
-
-    #[test]
-    fn containerd_without_cri_reads_no_network() {
-        assert!(has_no_cri("disabled_plugins = [\"cri\"]\nversion = 2\n"));
-        assert!(has_no_cri("disabled_plugins = ['x', 'io.containerd.grpc.v1.cri']"));
-        assert!(has_no_cri("disabled_plugins = [\n  # \"x\",\n  \"cri\",\n]\n"));
-        for other in ["disabled_plugins = []", "#disabled_plugins = [\"cri\"]", "disabled_plugins = [\"cri-x\"]", ""] {
-            assert!(!has_no_cri(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn of_several_files_of_settings_the_last_that_has_the_key_counts() {
-        let root = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        let found =
-            || settings(root.path()).into_iter().map(|folder| (folder.runtime, folder.path)).collect::<Vec<_>>();
-        assert_eq!(found(), []);
-        write("etc/crio/crio.conf.d/20-cni.conf", "[crio.network]\nnetwork_dir = \"/b\"\n");
-        assert_eq!(found(), [(CRI_O, "/b".into())], "without crio.conf");
-        write("etc/crio/crio.conf", "[crio.network]\nnetwork_dir = \"/a\"\n");
-        write("etc/crio/crio.conf.d/10-cni.conf", "[crio.network]\nnetwork_dir = \"/c\"\n");
-        write("etc/crio/crio.conf.d/30-cni.conf~", "[crio.network]\nnetwork_dir = \"/d\"\n");
-        assert_eq!(found(), [(CRI_O, "/b".into())]);
-        std::fs::remove_dir_all(root.path().join("etc/crio")).unwrap();
-        let main = "imports = ['conf.d/*.toml', \"/none/*.toml\"]\n[cni]\n conf_dir = '/a'\n";
-        write("etc/containerd/config.toml", main);
-        assert_eq!(found(), [("containerd", "/a".into())]);
-        write("etc/containerd/conf.d/cni.toml", "[cni]\nconf_dir = \"/b\"\n");
-        assert_eq!(found(), [("containerd", "/b".into())]);
-        write("etc/containerd/conf.d/other.toml", "disabled_plugins = [\"cri\"]\n");
-        assert_eq!(found(), []);
-    }
-
-    #[test]
     fn a_runtime_with_another_folder_is_named_with_the_command_for_it() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path();
         let (runtime, inventory) = (libcni::Runtime::builder().cache_dir(base).build(), on_node::Node::default());
-        let node = Node { runtime: &runtime, conf_dir: base, known: &[], inventory: &inventory, checks: false };
+        let node = Node {
+            runtime: &runtime,
+            conf_dir: base,
+            known: &[],
+            inventory: &inventory,
+            probes: false,
+            checks: crate::doctor::Checks::No,
+        };
         let report = crate::validate::validate_folder(base, &[]).unwrap();
         let finding = none(node, &report, &[Folder { runtime: "k3s", path: "/srv/k3s".into() }]);
         assert_eq!(finding.level, Level::Error);
@@ -292,7 +168,7 @@ mod tests {
     /// RKE2's containerd has the usual folder, for which `install --platform rke2` also installs.
     #[test]
     fn the_folders_are_those_that_install_knows() {
-        let found = others(Path::new(USUAL), &[]);
+        let found = others(Path::new(NETWORKS), &[]);
         let found: Vec<_> = found.iter().map(|folder| (folder.runtime, folder.path.to_str().unwrap())).collect();
         assert_eq!(
             found,

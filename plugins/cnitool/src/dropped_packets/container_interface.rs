@@ -241,7 +241,7 @@ fn look(attachment: &Attachment) -> Result<(Kernel, Link, Vec<Address>), Inside>
 }
 
 /// The way by which a virtual machine takes the container's interface, if one does: its guest then has the addresses.
-fn find_guest(kernel: &Kernel, link: &Link) -> Option<String> {
+pub(super) fn find_guest(kernel: &Kernel, link: &Link) -> Option<String> {
     let links = link::list(kernel, None).ok()?;
     let takes = |other: &&Link| match &other.kind {
         Kind::Bridge(_) => link.master == Some(other.index),

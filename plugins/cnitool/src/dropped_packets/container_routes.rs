@@ -42,6 +42,7 @@ impl Sight<'_> {
                 }
             };
             let by = found.gateway.map_or("directly".to_owned(), |gateway| format!("by {gateway}"));
+            findings.reasons.extend(self.gateway_elsewhere(attachment, carrier, (kernel, link), is_ipv4));
             let is_own = found.link == Some(link.index);
             let on = if is_own { link.name.as_str() } else { "another interface" };
             findings.from.push(format!("in the container, {family} leads out {by} on {on}"));
@@ -99,6 +100,28 @@ impl Sight<'_> {
             remedy
         };
         Some(Reason::new(Cause::Inside, Level::Warning, why).mended_by(remedy))
+    }
+
+    /// A rule of routing leads packets to the gateway elsewhere, as one of a VPN may do: what the node sends gets no answer.
+    fn gateway_elsewhere(
+        &self,
+        attachment: &Attachment,
+        carrier: &Carrier,
+        (kernel, link): (&Kernel, &Link),
+        is_ipv4: bool,
+    ) -> Option<Reason> {
+        let gateway = gateways(attachment, is_ipv4).next().filter(|_| carrier.is_routed())?;
+        let index = route::lookup(kernel, gateway).ok()?.link.filter(|index| *index != link.index)?;
+        let other = link::find_index(kernel, index).ok().flatten()?;
+        if other.loopback || self.is_attached(attachment, &other) {
+            return None;
+        }
+        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
+        let net = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.contains(gateway));
+        let to = (gateway, net.unwrap_or(gateway.into()));
+        let (by, remedy) = routes_that_refuse::find_before_main(kernel, &ip, to, index)?;
+        let why = format!("in the container, what is for its gateway {gateway} leads to its link {}, {by}", other.name);
+        Some(Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]))
     }
 
     /// Packets leave the container with an address that the node does not route to it, so no answer finds the way back.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use chained::Attached;
 use libcni::NetworkConf;
 use libcni::inventory::Life;
 use netops::Family;
@@ -12,9 +13,6 @@ use super::way_to_container::{Carrier, sets};
 use super::{Cause, Findings, Level, Reason, Sight};
 use crate::node_networks::{Asked, Attachment, Forward, Maker, Network, Protocol, View};
 use crate::shell_words;
-
-/// Processes of podman that listen on the ports that its containers publish: no packet is for them.
-const HOLDERS: [&str; 2] = ["conmon", "rootlessport"];
 
 /// An attachment that has a port, with the node's address that packets are sent to; `None`: any.
 type Wanted<'a> = (&'a Network, &'a Attachment, Option<IpAddr>);
@@ -34,8 +32,8 @@ impl<'a> Ports<'a> {
             for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
                 let forwarded = attachment.ports.iter().filter(|forward| !forward.is_conditional);
                 let forwarded = forwarded.map(|forward| (forward.protocol, forward.port, forward.address));
-                let asked = attachment.asked.iter().filter(|_| forwards_all(attachment));
-                for (protocol, port, address) in forwarded.chain(asked.map(|it| (it.protocol, it.port, it.address))) {
+                let asked = asked(attachment).map(|it| (it.protocol, it.port, it.address));
+                for (protocol, port, address) in forwarded.chain(asked) {
                     wanted.entry((protocol as u8, port)).or_default().push((network, attachment, address));
                 }
             }
@@ -47,7 +45,7 @@ impl<'a> Ports<'a> {
         let mut taken: BTreeMap<_, Vec<_>> = BTreeMap::new();
         if !found.is_empty() {
             for (listener, process) in found.iter().zip(listening_sockets::processes(&found)) {
-                if process.as_deref().is_some_and(is_holder) {
+                if process.as_deref().is_some_and(portmap::forwards::is_holder) {
                     continue;
                 }
                 let process = process.map_or("a process".to_owned(), |process| format!("process {process}"));
@@ -56,11 +54,6 @@ impl<'a> Ports<'a> {
         }
         Self { wanted, taken }
     }
-}
-
-/// Whether a process, as `NAME (PID)`, listens only to keep the ports of its runtime's containers from other programs.
-fn is_holder(process: &str) -> bool {
-    process.rsplit_once(" (").is_some_and(|(name, _)| HOLDERS.contains(&name))
 }
 
 fn protocol(listener: &Listener) -> Protocol {
@@ -75,6 +68,22 @@ fn forwards_all(attachment: &Attachment) -> bool {
             && plugin.find("capabilities").is_some_and(|text| text.contains("\"portMappings\""))
     });
     takers.any(|plugin| plugin.find("conditionsV4").is_none() && plugin.find("conditionsV6").is_none())
+}
+
+/// The addresses that ADD forwarded ports to, as far as it is known which those are.
+fn targets(attachment: &Attachment) -> Vec<IpAddr> {
+    if attachment.result.ips.is_empty() {
+        return attachment.addresses.clone();
+    }
+    let attached = Attached::new(attachment.result.clone(), &attachment.id.ifname, None);
+    portmap::forwards::targets(&attached).map(|address| address.ip()).collect()
+}
+
+/// The ports that ADD has forwarded, each for an address of its family.
+fn asked(attachment: &Attachment) -> impl Iterator<Item = &Asked> {
+    let targets = if forwards_all(attachment) { targets(attachment) } else { Vec::new() };
+    let is_of = |asked: &Asked, own: &IpAddr| asked.address.is_none_or(|of| own.is_ipv4() == of.is_ipv4());
+    attachment.asked.iter().filter(move |asked| targets.iter().any(|own| is_of(asked, own)))
 }
 
 /// Whether a packet can be for both.
@@ -101,12 +110,9 @@ impl Sight<'_> {
                 |why| Reason::new(Cause::PortGone, Level::Warning, why).shared("a rule that all ports share is gone");
             findings.reasons.extend(why.map(reason));
         }
-        // A mapping with an address of the node is for addresses of its family.
-        let is_of_family = |asked: &&Asked| {
-            asked.address.is_none_or(|of| attachment.addresses.iter().any(|own| own.is_ipv4() == of.is_ipv4()))
-        };
-        let is_known = self.host.unread_forwards.is_none() && forwards_all(attachment);
-        let asked = || attachment.asked.iter().filter(|_| is_known).filter(is_of_family);
+        let targets = targets(attachment);
+        let is_known = self.host.unread_forwards.is_none();
+        let asked = || asked(attachment).filter(|_| is_known);
         for asked in asked() {
             let gone = asked.address.filter(|own| !own.is_loopback() && self.host.owner(*own).is_none());
             if let Some(address) = gone {
@@ -116,7 +122,7 @@ impl Sight<'_> {
                 findings.reasons.push(Reason::new(Cause::PortGone, Level::Error, what).mended_by(remedy));
                 continue;
             }
-            let has = |is_ipv4: bool| attachment.addresses.iter().any(|own| own.is_ipv4() == is_ipv4);
+            let has = |is_ipv4: bool| targets.iter().any(|own| own.is_ipv4() == is_ipv4);
             let is_wanted =
                 |is_ipv4: &bool| has(*is_ipv4) && asked.address.is_none_or(|address| address.is_ipv4() == *is_ipv4);
             let is_met = |is_ipv4: bool| {
@@ -256,13 +262,25 @@ impl Sight<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use libcni::cni_spec::{AddResult, Interface, Ip};
+
+    use super::targets;
+    use crate::node_networks::sample_for_tests::attachment;
 
     #[test]
-    fn processes_that_hold_the_ports_of_their_containers_take_none() {
-        assert!(is_holder("conmon (37)") && is_holder("rootlessport (4)"));
-        for other in ["docker-proxy (37)", "conmonitor (37)", "my conmon (1)", "conmon"] {
-            assert!(!is_holder(other), "{other}");
+    fn addresses_of_the_nodes_side_are_forwarded_to_by_no_port() {
+        let mut web = attachment("web", "10.7.0.2");
+        assert_eq!(targets(&web), web.addresses, "without a result");
+        let interface = |name: &str, sandbox: &str| Interface {
+            name: name.to_owned(),
+            sandbox: sandbox.to_owned(),
+            ..Interface::default()
+        };
+        let ip = |interface| Ip { interface, address: "10.7.0.2/24".parse().unwrap(), gateway: None };
+        for (interface_of, expected) in [(Some(0), 0), (Some(1), 1), (None, 1)] {
+            let interfaces = vec![interface("eth0", ""), interface("eth0", "/run/netns/web")];
+            web.result = AddResult { interfaces, ips: vec![ip(interface_of)], ..AddResult::default() };
+            assert_eq!(targets(&web).len(), expected, "{interface_of:?}");
         }
     }
 }

@@ -23,7 +23,8 @@ impl Sight<'_> {
         let of_it: Vec<&Attachment> = all.filter(is_of_it).collect();
         let has_other = of_it.iter().all(|attachment| known(attachment).is_some_and(|mac| Some(mac) != bridge.mac))
             && of_it.iter().any(|attachment| knows_other(attachment, bridge));
-        let (wanted, found) = (self.mac_at_add(&bridge.name).filter(|_| has_other)?, bridge.mac?);
+        let found = bridge.mac.filter(|mac| mac.is_of_one_link())?;
+        let wanted = self.mac_at_add(&bridge.name).filter(|_| has_other)?;
         let name = &bridge.name;
         let what = format!("bridge {name} has Ethernet address {found}, and containers know it by {wanted}");
         let remedy = [format!("ip link set {} address {wanted}", word(name))];
@@ -54,6 +55,7 @@ impl Sight<'_> {
         }
         findings.reasons.extend(gateways.iter().filter_map(|gateway| self.not_local(gateway.ip(), router)));
         findings.reasons.extend(self.without_link_local(gateways, router));
+        findings.reasons.extend(self.without_mac(router));
         let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
         for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
             let others: Vec<String> = self
@@ -87,6 +89,16 @@ impl Sight<'_> {
         let what = format!("the node's routing does not take packets to the gateway's address {gateway} for its own");
         let remedy =
             [format!("Remove the rule that comes before table local: see ip rule, and ip route get {gateway}.")];
+        Some(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy))
+    }
+
+    /// A bridge that lost its last port has no Ethernet address, and keeps none if one is set then.
+    fn without_mac(&self, router: &str) -> Option<Reason> {
+        let is_known = |link: &&Link| !link.loopback && link.mac.is_some_and(|mac| !mac.is_of_one_link());
+        let found = self.host.find(router).filter(is_known)?.mac?;
+        let what = format!("link {router} has Ethernet address {found}, to which no container can send");
+        let mac = self.mac_at_add(router).filter(|mac| mac.is_of_one_link()).unwrap_or_else(Mac::random);
+        let remedy = [format!("ip link set {} address {mac}", word(router))];
         Some(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy))
     }
 

@@ -105,7 +105,17 @@ impl Sight<'_> {
             return;
         }
         let in_table = self.in_main_table(address, found.link);
+        let net = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.ip() == address);
+        let entry_index = self.host.find(entry).map(|link| link.index);
+        let before_main = found
+            .link
+            .filter(|_| in_table.is_none() && self.in_main_table(address, entry_index).is_some())
+            .and_then(|link| {
+                routes_that_refuse::find_before_main(kernel, "ip", (address, net.unwrap_or(address.into())), link)
+            });
+        let (rule, main_first) = before_main.unzip();
         let remedy = match in_table {
+            None if main_first.is_some() => main_first.into_iter().collect(),
             Some(route) if self.is_own_network(route) => {
                 vec![format!("Give one of the networks another subnet: {} is that of link {link}, too.", route.dst)]
             }
@@ -118,9 +128,10 @@ impl Sight<'_> {
                 vec![format!("Remove {what}: see ip route get {address}, ip rule, and ip route show table all.")]
             }
         };
-        let by = match in_table {
-            Some(route) => format!(", by route {}", words(route)),
-            None => ", by a rule of routing or a route of another table".to_owned(),
+        let by = match (in_table, rule) {
+            (Some(route), _) => format!(", by route {}", words(route)),
+            (None, Some(rule)) => format!(", {rule}"),
+            (None, None) => ", by a rule of routing or a route of another table".to_owned(),
         };
         let why = format!("the node's route to {address} leads to {link}, which is not the container's{by}");
         let what = format!("the node's route to containers of {} leads to {link} and not to {entry}{by}", network.name);

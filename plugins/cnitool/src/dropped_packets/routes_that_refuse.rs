@@ -1,8 +1,9 @@
-//! Refusals, where a kernel finds no route: a rule of routing, or a route of its main table.
+//! Rules of routing: refusals, where a kernel finds no route, by one or by a route of its main table; and those that lead past it.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netops::route::MAIN_TABLE;
 use netops::rule::{self, Listed};
 use netops::{Family, Kernel, route};
 
@@ -36,4 +37,31 @@ pub(super) fn find(kernel: &Kernel, ip: &str, from: Option<IpAddr>, to: IpAddr) 
     let (kind, dst) = longest.max_by_key(|(_, dst)| dst.prefix())?;
     let dst = if dst.prefix() == 0 { "default".to_owned() } else { dst.to_string() };
     Some(Refusal { what: format!("route {kind} {dst}"), remedy: format!("{ip}{option} route del {kind} {dst}") })
+}
+
+/// The rule of routing by whose table packets to a network's address leave by a link, in words, and the command by which the main table
+/// decides on that network before it: what else the rule leads there stays so. `ip` is the command that acts on the kernel's namespace.
+pub(super) fn find_before_main(
+    kernel: &Kernel,
+    ip: &str,
+    (to, net): (IpAddr, IpNetwork),
+    link: u32,
+) -> Option<(String, String)> {
+    let family = Family::from(to);
+    let leads = |table: u32| {
+        let routes = route::list(kernel, Some(link), Some(table), family).unwrap_or_default();
+        routes.iter().any(|route| route.dst.contains(to))
+    };
+    let rules = rule::list(kernel, family).unwrap_or_default();
+    // The first rule is that of the table of local addresses.
+    let may_lead = |rule: &&Listed| rule.priority > 1 && rule.destination.is_none_or(|net| net.contains(to));
+    let (rule, table) = rules
+        .iter()
+        .filter(may_lead)
+        .map_while(|rule| Some(rule).filter(|rule| rule.table != Some(MAIN_TABLE)))
+        .find_map(|rule| Some((rule, rule.table.filter(|table| leads(*table))?)))?;
+    let (priority, option) = (rule.priority, if family == Family::V6 { " -6" } else { "" });
+    let net = format!("{}/{}", net.network(), net.prefix());
+    let remedy = format!("{ip}{option} rule add pref {} to {net} lookup main", priority - 1);
+    Some((format!("by rule of routing {priority} and table {table}"), remedy))
 }

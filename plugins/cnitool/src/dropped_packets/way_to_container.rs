@@ -29,7 +29,7 @@ pub(super) enum Carrier {
 }
 
 /// The bridge of an attachment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Bridge {
     pub(super) name: String,
     /// The name that it had at ADD, if someone has given it another one.
@@ -107,6 +107,16 @@ impl Carrier {
     pub(super) fn bridge(&self) -> Option<&Bridge> {
         match self {
             Self::Routed(bridge) => bridge.as_ref(),
+            Self::Switched(bridge) => Some(bridge),
+            Self::Stacked { .. } | Self::Unknown => None,
+        }
+    }
+}
+
+impl Carrier {
+    pub(super) fn into_bridge(self) -> Option<Bridge> {
+        match self {
+            Self::Routed(bridge) => bridge,
             Self::Switched(bridge) => Some(bridge),
             Self::Stacked { .. } | Self::Unknown => None,
         }

@@ -1,8 +1,10 @@
 //! The folders of platforms: where their runtimes look for executables and configurations, and where results are kept.
 
 use super::executables::Source;
-use crate::doctor::network_folders::value;
 use crate::output::Output;
+use crate::runtime_settings::{
+    CONTAINERD, CRI_O, K3S, NERDCTL, NETWORKS, PODMAN, RKE2, ROOTLESS_NERDCTL, ROOTLESS_PODMAN, Runtime, on_node,
+};
 use crate::validate::plugin_executables::is_of_this_suite;
 use anyhow::bail;
 use nix::errno::Errno;
@@ -10,9 +12,7 @@ use nix::unistd::{AccessFlags, access};
 use std::path::{Path, PathBuf};
 
 const OPT: &[&str] = &["/opt/cni/bin"];
-const ETC: &str = "/etc/cni/net.d";
 const CACHE: &str = "/var/lib/cni";
-const CONTAINERD: &str = "/etc/containerd/config.toml";
 
 /// Names of files that are shown.
 const FILES_MAX: usize = 5;
@@ -20,12 +20,15 @@ const FILES_MAX: usize = 5;
 /// A platform's folders. One that begins with `~/` is in the caller's home folder.
 pub(super) struct Platform {
     name: &'static str,
-    /// Folders of executables, the best one first: the first that is there and can be written to is used.
+    /// Folders of executables in the order in which they are searched, unless settings name others. The first that is there and can
+    /// be written to is used.
     plugins: &'static [&'static str],
+    /// The folder that is made if none is there; empty: the first that can be made.
+    made: &'static str,
     networks: &'static str,
     cache: &'static str,
-    /// The file in which containerd's key `bin_dir` names the folder of executables; what it names is used.
-    settings: &'static str,
+    /// The runtimes whose settings may name folders of executables; those of the first that does are used.
+    runtimes: &'static [Runtime],
     /// Whether the platform itself makes the folder, so that without one it is not on this node.
     makes_folder: bool,
     /// Further facts about the platform.
@@ -34,16 +37,24 @@ pub(super) struct Platform {
 
 /// Folders of Kubernetes nodes, unless the platform has its own.
 const fn usual(name: &'static str) -> Platform {
-    Platform { name, plugins: OPT, networks: ETC, cache: CACHE, settings: CONTAINERD, makes_folder: false, more: "" }
+    Platform {
+        name,
+        plugins: OPT,
+        made: "",
+        networks: NETWORKS,
+        cache: CACHE,
+        runtimes: &[CONTAINERD, CRI_O],
+        makes_folder: false,
+        more: "",
+    }
 }
 
 const PLATFORMS: &[Platform] = &[
     Platform { more: "in a container, with the node's folder mounted", ..usual("bottlerocket") },
-    usual("containerd"),
-    Platform { settings: "", more: "plugin_dirs in crio.conf may name others", ..usual("cri-o") },
+    Platform { runtimes: &[CONTAINERD], ..usual("containerd") },
+    Platform { runtimes: &[CRI_O], ..usual("cri-o") },
     Platform {
         plugins: &["/usr/libexec/cni", "/opt/cni/bin"],
-        settings: "",
         more: "where /usr is read-only, the runtime has to be set to /opt/cni/bin",
         ..usual("fedora")
     },
@@ -51,7 +62,7 @@ const PLATFORMS: &[Platform] = &[
     Platform {
         plugins: &["/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/data/current/bin"],
         networks: "/var/lib/rancher/k3s/agent/etc/cni/net.d",
-        settings: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        runtimes: &[K3S],
         makes_folder: true,
         more: "its own plugins are links, which it makes anew at each start: --replace-foreign, and --watch",
         ..usual("k3s")
@@ -61,48 +72,49 @@ const PLATFORMS: &[Platform] = &[
     Platform {
         plugins: &["/var/snap/microk8s/current/opt/cni/bin"],
         networks: "/var/snap/microk8s/current/args/cni-network",
-        settings: "",
+        runtimes: &[],
         makes_folder: true,
         more: "the folder is another one after each refresh of the snap",
         ..usual("microk8s")
     },
-    Platform { settings: "", more: "it may also look in folders that cni_path names", ..usual("nerdctl") },
+    Platform {
+        plugins: &["/usr/local/libexec/cni", "/usr/local/lib/cni", "/usr/libexec/cni", "/usr/lib/cni", "/opt/cni/bin"],
+        made: "/opt/cni/bin",
+        runtimes: &[NERDCTL],
+        more: "it looks in the first of these folders that is there, and in no other",
+        ..usual("nerdctl")
+    },
     Platform {
         networks: "/opt/cni/config",
-        settings: "",
+        runtimes: &[],
         more: "cni_path and cni_config_dir of the client may name others",
         ..usual("nomad")
     },
     Platform {
         plugins: &["/var/lib/cni/bin"],
         networks: "/etc/kubernetes/cni/net.d",
-        settings: "",
+        runtimes: &[CRI_O],
         more: "Multus and the network operator write there, too",
         ..usual("openshift")
     },
     Platform {
         plugins: &["/usr/local/libexec/cni"],
-        settings: "",
+        runtimes: &[PODMAN],
         more: "podman 4 with network_backend = \"cni\" looks there first; podman 5 has no CNI",
         ..usual("podman")
     },
     Platform {
         plugins: &["/usr/libexec/cni", "/opt/cni/bin"],
-        settings: "",
         more: "where /usr is read-only, the runtime has to be set to /opt/cni/bin",
         ..usual("rhel")
     },
+    Platform { runtimes: &[RKE2], more: "flannel's and Canal's installers write there, too", ..usual("rke2") },
     Platform {
-        settings: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-        more: "flannel's and Canal's installers write there, too",
-        ..usual("rke2")
-    },
-    Platform {
-        plugins: &["~/.local/libexec/cni"],
+        plugins: &["~/.local/libexec/cni", "~/.local/lib/cni", "~/opt/cni/bin"],
         networks: "~/.config/cni/net.d",
         cache: "~/.local/share/cni",
-        settings: "",
-        more: "nerdctl looks there first, podman 4 where cni_plugin_dirs says",
+        runtimes: &[ROOTLESS_NERDCTL, ROOTLESS_PODMAN],
+        more: "nerdctl looks in the first of these folders that is there, podman 4 where cni_plugin_dirs says",
         ..usual("rootless")
     },
     Platform { more: "in a container, with the node's folder mounted", ..usual("talos") },
@@ -115,7 +127,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 /// The platforms that have a folder of networks of their own, with that folder.
 pub(crate) fn networks() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let own = PLATFORMS.iter().filter(|platform| platform.networks != ETC && !platform.networks.starts_with("~/"));
+    let own = PLATFORMS.iter().filter(|platform| platform.networks != NETWORKS && !platform.networks.starts_with("~/"));
     own.map(|platform| (platform.name, platform.networks))
 }
 
@@ -130,27 +142,41 @@ impl Platform {
     /// The platform is not on this node, or no folder can be written to.
     pub(super) fn target(&self, root: &Path, source: &Source, output: Output) -> anyhow::Result<PathBuf> {
         let on_node = |path: &str| on_node(root, path);
-        let named = Some(self.settings).filter(|file| !file.is_empty()).and_then(|file| bin_dir(&on_node(file)));
+        let named = self.runtimes.iter().filter_map(|runtime| runtime.read(root)?.plugins).next();
         let candidates: Vec<PathBuf> = match &named {
-            Some(dir) => vec![on_node(dir)],
+            Some((dirs, _)) => dirs.iter().map(|dir| on_node(dir)).collect(),
             None => self.plugins.iter().map(|dir| on_node(dir)).collect(),
         };
         let say = |what, text: String| output.note(&format!("{}: {what} {text}", self.name));
         for dir in &candidates {
             say("plugins", plugins_in(dir, source));
         }
-        if let Some(dir) = &named {
-            say("plugins", format!("folder {dir} is the one that {} names", self.settings));
+        if let Some((dirs, file)) = &named {
+            say("plugins", format!("{} as {} says", dirs.join(", "), file.display()));
         }
         say("networks", networks_in(&on_node(self.networks)));
         say("cache", there(&on_node(self.cache)));
         if !self.more.is_empty() {
             output.note(&format!("{}: {}", self.name, self.more));
         }
-        self.choose(&candidates)
+        let made = Some(self.made).filter(|dir| named.is_none() && !dir.is_empty()).map(on_node);
+        let chosen = self.choose(&candidates, made)?;
+        let mut without = Vec::new();
+        for dir in candidates.iter().take_while(|dir| **dir != chosen) {
+            let there = source.names().iter().filter(|name| dir.join(name).is_file()).map(String::as_str);
+            let (there, dir) = (there.collect::<Vec<_>>().join(", "), dir.display().to_string());
+            match there.is_empty() {
+                true => without.push(dir),
+                false => tracing::warn!("{dir} is searched before {}, and has {there}", chosen.display()),
+            }
+        }
+        if !without.is_empty() {
+            say("plugins", format!("are searched before {} in {}", chosen.display(), without.join(", ")));
+        }
+        Ok(chosen)
     }
 
-    fn choose(&self, candidates: &[PathBuf]) -> anyhow::Result<PathBuf> {
+    fn choose(&self, candidates: &[PathBuf], made: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         let found = || candidates.iter().filter(|dir| dir.is_dir());
         let list = || candidates.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" and ");
         if self.makes_folder && found().next().is_none() {
@@ -161,7 +187,8 @@ impl Platform {
                 list(),
             );
         }
-        let usable = found().chain(candidates.iter().filter(|_| !self.makes_folder)).find(|dir| is_writable(dir));
+        let new = made.iter().chain(candidates).filter(|_| !self.makes_folder);
+        let usable = found().chain(new).find(|dir| is_writable(dir));
         usable.cloned().ok_or_else(|| {
             anyhow::anyhow!(
                 "cannot install for {}: {} cannot be written to, {}; nothing was changed. Name another folder with --bin-dir, \
@@ -172,20 +199,6 @@ impl Platform {
             )
         })
     }
-}
-
-/// A platform's path below the node's root, or below the caller's home folder.
-fn on_node(root: &Path, path: &str) -> PathBuf {
-    match path.strip_prefix("~/") {
-        Some(rest) => std::env::home_dir().unwrap_or_default().join(rest),
-        None => root.join(path.trim_start_matches('/')),
-    }
-}
-
-/// The folder of executables that containerd's settings name.
-fn bin_dir(settings: &Path) -> Option<String> {
-    let text = String::from_utf8(libcni::plain_file::read(settings).ok()?).ok()?;
-    value(&text, "bin_dir").map(str::to_owned)
 }
 
 /// The reason why a folder, or the one in which it would be made, cannot be written to.

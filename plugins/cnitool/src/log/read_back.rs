@@ -4,9 +4,12 @@
 //! wait for the end of the file.
 
 use crate::error_remedies::Remedy;
+use crate::folder_changes::Folders;
 use crate::shell_words::word;
 use anyhow::{Context, bail};
 use call_log::{DEFAULT_FILE, NODE_FILE, Record, Sink};
+use libcni::cni_spec::exec::Child;
+use nix::sys::inotify::AddWatchFlags;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -16,7 +19,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
-use tokio::process::Child;
+use tokio::net::unix::pipe::Receiver;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -48,6 +51,13 @@ impl LogPosition {
             }
             Sink::Off | Sink::Stderr => Err(unreadable()),
         }
+    }
+
+    /// The end of the log as it is now.
+    pub(crate) fn at_end(log: &Sink) -> Self {
+        let Sink::File(path) = log else { return Self::default() };
+        let end = libcni::plain_file::open(path).and_then(|file| file.metadata());
+        Self { file: end.ok().map(|meta| (meta.dev(), meta.ino(), meta.len())), line: Vec::new() }
     }
 
     async fn read_file(&mut self, path: &Path, counts: &mut impl Counts) -> io::Result<()> {
@@ -98,23 +108,76 @@ impl LogPosition {
     }
 }
 
+/// Goes on from a place, until the caller's end, with each record that is written. A log that is another one then is read from its
+/// beginning.
+pub(crate) async fn follow(log: &Sink, mut from: LogPosition, counts: &mut impl Counts) -> anyhow::Result<()> {
+    let Sink::File(path) = log else {
+        let mut journal = Journal::start(&["--follow", "--lines=0"])?;
+        let mut line = Vec::new();
+        loop {
+            // Nothing is written for hours, perhaps.
+            line.clear();
+            if (&mut journal.lines).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).await? == 0 {
+                return journal.end().await;
+            }
+            record(&line).into_iter().for_each(|record| counts.add(record));
+            if counts.is_done() {
+                return Ok(());
+            }
+        }
+    };
+    let mut changes = Folders::new()?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let is_written = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+    changes.add(folder, is_written).with_context(|| format!("cannot watch {}", folder.display()))?;
+    loop {
+        match from.read_file(path, counts).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            read => read.with_context(|| format!("cannot read log {}", path.display()))?,
+        }
+        if counts.is_done() {
+            return Ok(());
+        }
+        changes.changed().await?;
+        changes.pass_over();
+    }
+}
+
 /// Receives records.
 pub(crate) trait Counts {
     /// Starts anew: the records received before are of another log.
     fn begin(&mut self);
     /// The next record.
     fn add(&mut self, record: Record);
+    /// Whether no further record is wanted.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// The records that are wanted.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Filter<'a> {
     pub(crate) container: Option<&'a str>,
+    pub(crate) network: Option<&'a str>,
+    pub(crate) verb: Option<&'a str>,
+    /// Calls that ended before this are not wanted.
+    pub(crate) since_us: u64,
     pub(crate) errors: bool,
 }
 
 impl Filter<'_> {
     pub(crate) fn takes(&self, record: &Record) -> bool {
-        self.container.is_none_or(|container| record.container == container) && (!self.errors || record.has_failed())
+        self.container.is_none_or(|container| record.container == container)
+            && self.network.is_none_or(|network| record.network == network)
+            && self.verb.is_none_or(|verb| record.verb.eq_ignore_ascii_case(verb))
+            && (!self.errors || record.has_failed())
+            && !self.is_past(record)
+    }
+
+    /// Whether the call ended before all that are wanted. Records are written in the order in which calls end.
+    pub(crate) fn is_past(&self, record: &Record) -> bool {
+        record.begin_us.saturating_add(record.duration_us) < self.since_us
     }
 
     /// Whether a line may be of a wanted record: as text, which takes a hundredth of the time of reading it.
@@ -122,14 +185,15 @@ impl Filter<'_> {
         let has = |text: &str| memchr::memmem::find(line, text.as_bytes()).is_some();
         // Other texts may have escapes in JSON.
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
-        self.container.is_none_or(|container| !is_plain(container) || has(container))
+        [self.container, self.network].into_iter().flatten().all(|name| !is_plain(name) || has(name))
             && (!self.errors || has("CNI_ERROR_CODE"))
     }
 
     /// The same as the journal's matches, which it has an index of.
     fn matches(&self) -> Vec<String> {
-        let container = self.container.map(|container| format!("CNI_CONTAINERID={container}"));
-        container.into_iter().chain(self.errors.then(|| "CNI_RESULT=error".to_owned())).collect()
+        let fields = [("CNI_CONTAINERID", self.container), ("CNI_NETWORK", self.network), ("CNI_VERB", self.verb)];
+        let given = fields.into_iter().filter_map(|(field, value)| Some(format!("{field}={}", value?)));
+        given.chain(self.errors.then(|| "CNI_RESULT=error".to_owned())).collect()
     }
 }
 
@@ -266,16 +330,17 @@ impl LinesBack {
 /// not choose `_UID`. Its end stops it.
 struct Journal {
     child: Child,
-    lines: tokio::io::BufReader<tokio::process::ChildStdout>,
+    lines: tokio::io::BufReader<Receiver>,
 }
 
 impl Journal {
     fn start(words: &[impl AsRef<std::ffi::OsStr>]) -> anyhow::Result<Self> {
-        let mut command = tokio::process::Command::new("journalctl");
+        let mut command = std::process::Command::new("journalctl");
         command.args(["--output=json", "--all", "--no-pager", "--quiet", "--boot", "SYSLOG_IDENTIFIER=cni", "_UID=0"]);
-        let started = command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
-        let mut child = started.context("cannot read the journal: cannot run journalctl")?;
-        let stdout = child.stdout.take().context("cannot read the journal")?;
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = Child::spawn(&mut command).context("cannot read the journal: cannot run journalctl")?;
+        let stdout = child.process.stdout.take().context("cannot read the journal")?;
+        let stdout = Receiver::from_owned_fd(stdout.into()).context("cannot read the journal")?;
         Ok(Self { child, lines: tokio::io::BufReader::new(stdout) })
     }
 
@@ -293,6 +358,12 @@ impl Journal {
             bail!("cannot read the journal: journalctl failed: {status}");
         }
         Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.child.process.kill().ok();
     }
 }
 

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 const SPECIFICATION: &str = "https://www.cni.dev/docs/spec/";
 
-/// The page of a plugin.
 pub(super) fn plugin_page(plugin: &KnownPlugin) -> String {
     let mut page = begin(&format!("cni-{}", plugin.name), "8", &summary(plugin));
     page.control("SH", ["SYNOPSIS"]);

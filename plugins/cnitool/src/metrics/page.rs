@@ -33,9 +33,7 @@ pub(crate) struct Page {
 
 impl Page {
     /// A page with the version of the program that writes it.
-    ///
-    /// # Errors
-    /// A name or label is wrong, which the tests of this crate exclude; so in all methods.
+    /// Errors: a name or label is wrong, which the tests of this crate exclude; so in all methods.
     pub(crate) fn new(release: &str) -> Result<Self, Error> {
         let page = Self { registry: Registry::new() };
         let build = page.gauges("cni_build_info", "The version of the program that wrote this page.", &["version"])?;

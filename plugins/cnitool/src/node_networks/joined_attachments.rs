@@ -274,7 +274,7 @@ fn of_cluster(requests: &Requests) -> Option<OfCluster> {
     let memory = on_node::memory(object)?;
     let count = |spans| usage_of(object, spans).map(|found| found.iter().map(|one| one.used).sum::<u128>()).ok();
     let in_no_run = count(None)?.saturating_sub(count(Some(&memory.spans))?);
-    Some(OfCluster { in_no_run, runs: memory.runs, nodes: memory.nodes, silent: memory.silent })
+    Some(OfCluster { in_no_run, memory })
 }
 
 /// The addresses that an operator holds, and those whose owner cannot be read, or is none. A folder that cannot be read is reported by the

@@ -85,7 +85,6 @@ impl Asker<'_> {
         self.ask(&[key.to_owned()], Value::Null).error.is_some()
     }
 
-    /// The schema of the value in this place.
     pub(super) fn schema(&self, place: Place<'_>) -> Value {
         let unknown = below(place, UNKNOWN);
         let object = merged(&self.at(place), &json!({UNKNOWN: true}));
@@ -202,12 +201,16 @@ const MAC: Form =
     Form { samples: &["02:00:00:00:00:05"], patterns: &["[0-9a-fA-F][02468aceACE]([:.-]?[0-9a-fA-F]{2}){5}"] };
 const NAME: Form = Form { samples: &["eth0"], patterns: &["[^/: \\t\\n]{1,15}"] };
 
+/// A name or an alternative name.
+const ANY_NAME: Form = Form { samples: &["eth0"], patterns: &["[^/: \\t\\n]{1,127}"] };
+
 /// How errors about a text begin, and the forms that it may have.
-const FORMS: [(&str, &[Form]); 6] = [
+const FORMS: [(&str, &[Form]); 7] = [
     ("is no IP address", &[ADDRESS, PREFIX]),
     ("is no address with prefix", &[ADDRESS, PREFIX]),
     ("expected an address with prefix", &[ADDRESS, PREFIX]),
     ("is no Ethernet address", &[MAC]),
+    ("cannot be a link's name: 1 to 127 bytes", &[ANY_NAME]),
     ("cannot be a link's name", &[NAME]),
     ("interface name ", &[NAME]),
 ];

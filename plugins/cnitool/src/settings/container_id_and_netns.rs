@@ -1,12 +1,15 @@
 //! The attachment that a command line names: its namespace's path, the container ID derived from that, and its arguments.
 
 use super::Settings;
-use crate::args::Target;
+use crate::args::{Attached, Target};
 use crate::error_remedies::refused;
+use crate::explain::similar;
+use crate::output::to_cni_error;
 use anyhow::{Context, bail};
 use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniArgs, CniError, Code, ContainerId, IfName};
-use libcni::{Attachment, CapabilityArgs};
+use libcni::{Attachment, Cached, CapabilityArgs};
+use on_node::pod_names::{DIGITS_MIN, Names};
 use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
 
@@ -24,6 +27,68 @@ impl Settings {
         attachment.args = parse_args(self.args.as_deref().unwrap_or_default())?;
         attachment.capability_args = parse_cap_args(self.cap_args.as_deref().unwrap_or_default())?;
         Ok(attachment)
+    }
+
+    /// The attachments that a command line names: that of a network and a namespace, as with the reference; or what the cache has of a
+    /// container, which is named in place of the namespace, or alone. Each comes with the settings that name it, the oldest first.
+    pub(crate) fn targets(&self, verb: &str, words: &Attached) -> anyhow::Result<Vec<(Self, Target)>> {
+        let named = match &words.netns {
+            Some(word) if self.container_id.is_some() || self.is_namespace(word)? => None,
+            // A short word may be a namespace that is gone: DEL of it may be called again, and is of no container that is called so.
+            Some(word) => {
+                Some(word).filter(|word| is_full_name(word)).map_or(Ok(None), |word| self.find_container(word))?
+            }
+            None => self.find_container(&words.name)?,
+        };
+        if let (Some(netns), None) = (&words.netns, &named) {
+            return Ok(vec![(self.clone(), Target { network: words.name.clone(), netns: netns.clone() })]);
+        }
+        let network_name = |word: &String| self.network(word).map_or_else(|_| word.clone(), |network| network.name);
+        let network = words.netns.as_ref().map(|_| network_name(&words.name));
+        // Alone, a namespace names the container, too.
+        let netns = if named.is_none() { self.namespace(&words.name).ok() } else { None };
+        let is_it = |cached: &Cached| {
+            let Attachment { id, netns: of_add, .. } = &cached.attachment;
+            let is_container = named.as_ref().map_or(netns.as_ref() == Some(of_add), |named| *named == id.container_id);
+            is_container
+                && self.container_id.as_ref().is_none_or(|only| only == id.container_id.as_str())
+                && self.only_ifname.as_ref().is_none_or(|only| only == id.ifname.as_str())
+                && network.as_ref().is_none_or(|network| network == cached.network.as_str())
+        };
+        let mut found = self.runtime.cache().list(None)?.cached;
+        found.retain(is_it);
+        found.sort_by_key(Cached::written);
+        if found.is_empty() {
+            let word = words.netns.as_ref().unwrap_or(&words.name);
+            let msg = format!(
+                "cannot {verb} {word}: the cache has no attachment of a pod, container or namespace of this name"
+            );
+            let help = format!(
+                "{}cnitool list shows what it has. Of others: cnitool {verb} NETWORK NETNS.",
+                similar(self, word)
+            );
+            return Err(refused(Code::INVALID_ENVIRONMENT, msg, help));
+        }
+        let target = |cached: Cached| {
+            let Attachment { id, netns, .. } = cached.attachment;
+            let (container_id, ifname) = (Some(id.container_id.to_string()), id.ifname.to_string());
+            let netns = if netns.is_empty() { format!("{NAMED}/gone") } else { netns };
+            (Self { container_id, ifname, ..self.clone() }, Target { network: cached.network.to_string(), netns })
+        };
+        Ok(found.into_iter().map(target).collect())
+    }
+
+    /// The container in the cache that a word names: a pod (`NAMESPACE/NAME`, or its name where it is unique), an ID, or how one begins.
+    /// Errors: the word names several.
+    pub(crate) fn find_container(&self, word: &str) -> anyhow::Result<Option<ContainerId>> {
+        one_of(&self.names(), word)
+    }
+
+    /// Whether a word names a namespace: by a file, or by that of ADD.
+    fn is_namespace(&self, word: &str) -> anyhow::Result<bool> {
+        let path = self.namespace(word)?;
+        let cached = self.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_default();
+        Ok(Path::new(&path).exists() || cached.iter().any(|entry| entry.attachment.netns == path))
     }
 
     /// Refuses a pod's name, or the beginning of an ID as it is shown, where a cached attachment has the whole ID: a call for it would
@@ -113,6 +178,41 @@ fn parse_cap_args(text: &str) -> Result<CapabilityArgs, CniError> {
         let msg = error.msg.replacen("cannot parse capability arguments", "cannot use CAP_ARGS (--cap-args)", 1);
         CniError { msg, ..error }
     })
+}
+
+/// Whether a word is `NAMESPACE/POD`, or has as many digits as are shown of an ID.
+fn is_full_name(word: &str) -> bool {
+    word.contains('/') || word.len() >= DIGITS_MIN && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The one container that a word names.
+/// Errors: the word names several: each is listed by a name of its own.
+pub(crate) fn one_of(names: &Names, word: &str) -> anyhow::Result<Option<ContainerId>> {
+    match names.find(word).as_slice() {
+        [] => Ok(None),
+        [id] => Ok(Some((*id).clone())),
+        several => {
+            let each = several.iter().map(|id| format!("{}, container {id}", names.name(id))).collect::<Vec<_>>();
+            let msg = format!("{word} names {} containers", several.len());
+            Err(refused(Code::INVALID_ENVIRONMENT, msg, format!("Name one of them:\n{}", each.join("\n"))))
+        }
+    }
+}
+
+/// Does the same with each attachment: an error hides no other.
+/// Errors: the first; later ones are warnings.
+pub(crate) async fn each(
+    targets: Vec<(Settings, Target)>,
+    work: impl AsyncFn(&Settings, &Target) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut first = Ok(());
+    for (settings, target) in &targets {
+        match work(settings, target).await {
+            Err(error) if first.is_err() => tracing::warn!("{}", to_cni_error(&error)),
+            done => first = first.and(done),
+        }
+    }
+    first
 }
 
 /// The absolute path, with `.` and `..` removed textually: the container ID is derived from it, so it has to be equal

@@ -3,7 +3,7 @@
 use super::Settings;
 use crate::error_remedies::{Remedy, refused};
 use anyhow::Context;
-use libcni::cni_spec::{Code, PluginType};
+use libcni::cni_spec::{Code, ContainerId, PluginType};
 use libcni::{Error, NetworkConf, conflist};
 use on_node::networks::{Known, Origin, conf_for_del, conf_of};
 use std::path::Path;
@@ -47,6 +47,15 @@ impl Settings {
         })
     }
 
+    /// The network that a word names, or else the container in the cache.
+    pub(crate) fn network_or_container(&self, word: &str) -> anyhow::Result<(Option<String>, Option<ContainerId>)> {
+        match (self.known(word), self.find_container(word)) {
+            (Ok(known), _) => Ok((Some(known.conf.name), None)),
+            (Err(_), Ok(Some(id))) => Ok((None, Some(id))),
+            (Err(error), Ok(None)) | (Err(_), Err(error)) => Err(error),
+        }
+    }
+
     /// The configuration by which DEL removes what plugins of this suite have left in a network of this name, whatever it is.
     pub(crate) fn conf_for_del(&self, name: &str) -> Option<NetworkConf> {
         let is_there = |plugin: &str| {
@@ -57,9 +66,7 @@ impl Settings {
 
     /// As [`Settings::network`]; where the folder does not have the network, what the cache or the node knows of it, with a
     /// warning.
-    ///
-    /// # Errors
-    /// No file, and neither the cache nor the node knows it.
+    /// Errors: no file, and neither the cache nor the node knows it.
     pub(crate) fn known(&self, name: &str) -> anyhow::Result<Known> {
         let cached = self.runtime.cache().list(None).map(|listing| listing.cached).unwrap_or_default();
         let of_name = |name: &str| cached.iter().filter(|entry| entry.network.as_str() == name).cloned().collect();

@@ -23,7 +23,6 @@ pub struct Shown {
 }
 
 /// The summary, then the tree of each network, and what belongs to none.
-#[must_use]
 pub fn tree(view: &View, shown: Shown) -> Vec<Branch> {
     let mut trees = vec![summary(view)];
     trees.extend(view.networks.iter().map(|network| of_network(network, view.at, shown)));

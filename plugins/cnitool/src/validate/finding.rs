@@ -22,7 +22,6 @@ pub enum Level {
 
 impl Level {
     /// The level's name.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -145,8 +144,14 @@ impl<'a> Notes<'a> {
         finding.help.clone_from(&error.details);
         if let Some((span, help)) = misspelt {
             (finding.span, finding.help) = (span, help);
-        } else if let Some(help) = text.split('"').nth(1).and_then(of_value) {
-            help.clone_into(&mut finding.help);
+        } else if let Some(help) = text.split_once(" = ").and_then(|(_, rest)| {
+            let (value, reason) = rest
+                .split_once(": ")
+                .filter(|(value, _)| !value.starts_with('{'))
+                .unwrap_or_else(|| rest.rsplit_once(": ").unwrap_or((rest, "")));
+            of_value(value, reason)
+        }) {
+            finding.help = help;
         }
         finding
     }
@@ -168,14 +173,28 @@ impl<'a> Notes<'a> {
     }
 }
 
-/// The remedy for a value that a plugin refuses, where the value itself shows what was meant.
-fn of_value(value: &str) -> Option<&'static str> {
-    match value {
-        "usePodCidr" => Some("calico and flannel replace this word, and other plugins do not: write the subnet."),
-        "default" => Some("Write 0.0.0.0/0 for all of IPv4, ::/0 for all of IPv6."),
-        _ if is_placeholder(value) => {
-            Some("Nothing has filled in this placeholder: see the program that writes the file.")
+/// The remedy for a value that a plugin refuses, where the value itself shows what was meant. Both are as the error has them.
+pub(crate) fn of_value(value: &str, reason: &str) -> Option<String> {
+    let reason = reason.strip_suffix('.').unwrap_or(reason);
+    let is_list_wanted = reason.starts_with("expected a list");
+    let Some(text) = value.strip_prefix('"').and_then(|rest| rest.split('"').next()) else {
+        let is_range = value.starts_with('{') && is_list_wanted;
+        return is_range.then(|| format!("Each set of ranges is a list of its own: write [[{value}]]."));
+    };
+    let words = || reason.split([' ', ',', ':']).filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let is_choice =
+        ["it is none of", "expected", "the backend is unknown"].iter().any(|begin| reason.starts_with(begin));
+    let is_unquoted = text.parse::<u64>().is_ok() && reason.contains("number") || ["true", "false"].contains(&text);
+    match text {
+        "usePodCidr" => {
+            Some("calico and flannel replace this word, and other plugins do not: write the subnet.".to_owned())
         }
+        "default" => Some("Write 0.0.0.0/0 for all of IPv4, ::/0 for all of IPv6.".to_owned()),
+        _ if is_placeholder(text) => {
+            Some("Nothing has filled in this placeholder: see the program that writes the file.".to_owned())
+        }
+        _ if is_choice && is_unquoted => Some(format!("Write {text} without quotes.")),
+        _ if is_choice => resembling(text, words()).map(|meant| format!("Did you mean {meant}?")),
         _ => None,
     }
 }

@@ -52,10 +52,11 @@ const UNKNOWN: &str = "zz-unknown";
 /// The shortest name that another one may begin or end with.
 const COMMON_PART_MIN: usize = 4;
 
-/// Checks the keys that the parser of `plugin` has ignored in the object at `base`, but those of `told`.
+/// Checks the keys that the parser of `plugin` has ignored in the object at `base`, but those of `told`. `beside` is the plugin whose
+/// object that is.
 pub(crate) fn check(
     base: &str,
-    plugin: &KnownPlugin,
+    (plugin, beside): (&KnownPlugin, Option<&KnownPlugin>),
     (ignored, told): (&[Ignored], &[String]),
     known: &[KnownPlugin],
     notes: &mut Notes<'_>,
@@ -76,10 +77,15 @@ pub(crate) fn check(
         let unknown = format!("key {path} is unknown and is ignored");
         let (text, help) = if (plugin.name, path) == (ADVICE.0, ADVICE.1) {
             (none_of, ADVICE.2.to_owned())
-        } else if let Some(meant) = near(key, &siblings) {
+        } else if let Some((_, meant)) = NEXT_HOP.iter().find(|(word, meant)| is(word, key) && siblings.contains(meant))
+        {
             (unknown, format!("Did you mean {meant}?"))
+        } else if let Some(own) = beside.filter(|own| is_ipams(path) && has_key(own, key)) {
+            (none_of, format!("It is a key of {}: write it beside ipam, not in it.", own.name))
         } else if let Some(help) = place_elsewhere(key, plugin, known) {
             (none_of, help)
+        } else if let Some(meant) = near(key, &siblings) {
+            (unknown, format!("Did you mean {meant}?"))
         } else {
             continue;
         };
@@ -98,9 +104,16 @@ fn is_of_others(path: &str, key: &str) -> bool {
 /// The key of the same object whose name is a longer or shorter form of this one.
 fn near(key: &str, siblings: &[&'static str]) -> Option<&'static str> {
     let is_key = |name: &&&str| !OF_ALL.contains(name);
-    let hop = NEXT_HOP.iter().find(|(word, meant)| word.eq_ignore_ascii_case(key) && siblings.contains(meant));
-    let form = || siblings.iter().filter(is_key).find(|name| is_form_of(&key.to_lowercase(), &name.to_lowercase()));
-    hop.map(|(_, meant)| *meant).or_else(|| form().copied())
+    siblings.iter().filter(is_key).find(|name| is_form_of(&key.to_lowercase(), &name.to_lowercase())).copied()
+}
+
+fn is(word: &str, key: &str) -> bool {
+    word.eq_ignore_ascii_case(key)
+}
+
+/// Whether the plugin's own object has this key.
+fn has_key(plugin: &KnownPlugin, key: &str) -> bool {
+    keys(plugin).iter().any(|(object, name)| object.is_empty() && is(name, key))
 }
 
 /// Whether one of two names begins or ends with the other, or the first is an abbreviation of the second.

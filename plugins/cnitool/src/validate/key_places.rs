@@ -57,7 +57,6 @@ pub struct Source {
 pub struct Unreadable {
     /// The reason, on one line.
     pub reason: String,
-    /// The remedy.
     pub remedy: String,
 }
 
@@ -138,9 +137,6 @@ fn bytes(stream: impl Read) -> io::Result<Vec<u8>> {
 
 impl Source {
     /// Reads a file.
-    ///
-    /// # Errors
-    /// As [`libcni::plain_file::read`].
     pub fn read(path: &Path) -> io::Result<Self> {
         let bytes = libcni::plain_file::read(path)?;
         let is_without_plugins = matches!(NetworkConf::read(path),
@@ -155,7 +151,6 @@ impl Source {
     }
 
     /// Reads a file of a folder. One that cannot be read hides no other: it is a source without text, and a finding.
-    #[must_use]
     pub fn read_or_explain(path: &Path) -> Self {
         Self::read(path).unwrap_or_else(|error| Self::unreadable(path, &error))
     }
@@ -165,22 +160,18 @@ impl Source {
     }
 
     /// Reads a stream, at most 16 MiB of it.
-    ///
-    /// # Errors
-    /// As `read(2)`.
+    /// Errors: as `read(2)`.
     pub fn read_stream(name: &str, stream: impl Read) -> io::Result<Self> {
         Ok(Self::stream(name, &bytes(stream)?))
     }
 
     /// A file of this name and content; its form follows from the name.
-    #[must_use]
     pub fn file(name: &str, bytes: &[u8]) -> Self {
         let form = if libcni::conflist::is_list(name.as_ref()) { Form::List } else { Form::Single };
         Self::of_form(form, name, bytes)
     }
 
     /// A content without a file name.
-    #[must_use]
     pub fn stream(name: &str, bytes: &[u8]) -> Self {
         Self::of_form(Form::Either, name, bytes)
     }
@@ -214,7 +205,6 @@ impl Source {
     }
 
     /// Line and column of a place, both from 1; the column counts characters.
-    #[must_use]
     pub fn position(&self, at: usize) -> (usize, usize) {
         let at = self.text.floor_char_boundary(at);
         let piece = self.pieces.partition_point(|piece| piece.at <= at) - 1;

@@ -19,7 +19,6 @@ pub enum Role {
     Any,
 }
 
-/// A plugin.
 #[derive(Clone, Copy)]
 pub struct KnownPlugin {
     /// The plugin's `type`.

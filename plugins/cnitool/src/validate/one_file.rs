@@ -5,21 +5,20 @@ use std::rc::Rc;
 
 use call_log::Sink;
 use cni_spec::conf::Misspelt;
-use cni_spec::{CniError, SpecVersion, json};
+use cni_spec::{CniError, ConfObject, SpecVersion, json};
 use libcni::NetworkConf;
 use libcni::conflist::NO_PLUGINS;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::parsed_network::{Network, Plugin};
-use crate::validate::finding::{Finding, Level, Notes, join};
+use crate::validate::finding::{Finding, Level, Notes, join, of_value};
 use crate::validate::json_syntax::Fault;
 use crate::validate::key_places::{Form, Source, Unreadable};
 use crate::validate::known_plugins::{self, KnownPlugin, Role};
 use crate::validate::parser_warnings::{self, Warning};
 use crate::validate::{ignored_keys, plugins_of_one_list, refused_by_add, unreachable_gateways, unusable_values};
 
-/// The keys of a list.
 const LIST_KEYS: [&str; 8] =
     ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "log", "plugins"];
 
@@ -86,6 +85,17 @@ pub(crate) fn read(file: usize, sources: &[Source], known: &[KnownPlugin], notes
             ),
         };
         notes.value(level, "", text);
+    }
+    if has(notes, "plugins") && has(notes, "type") {
+        let (key, text, help) = match source.form {
+            Form::Single => (
+                "plugins",
+                "key plugins is ignored by runtimes: a file of this name is the one plugin of key type",
+                "Call the file *.conflist, and remove type.",
+            ),
+            _ => ("type", "key type is ignored: the plugins of the file are those of key plugins", "Remove it."),
+        };
+        notes.key(Level::Warning, key, text).help = help.to_owned();
     }
     name(source, &network, notes);
     // As CRI-O calls it.
@@ -268,18 +278,64 @@ fn keys(
     known: &[KnownPlugin],
     notes: &mut Notes<'_>,
 ) {
-    let Some(object) = written.conf_object().map(Rc::new) else { return };
     let base = &*written.base;
-    let (parsed, warnings) = parser_warnings::listen(|| (plugin.parse)(&object, version));
-    for Warning { message, key, value } in warnings {
-        let text = format!("key {key} = {value}: {message}");
-        notes.value(Level::Warning, &join(base, &key), text);
-    }
     let part = if plugin.role == Role::Address { "ipam" } else { "" };
+    let mut rest = written.object.clone();
+    // A parser ends at the first value that it refuses: it is called again without that, as long as it names one.
+    let (mut errors, mut removed): (Vec<CniError>, Vec<String>) = (Vec::new(), Vec::new());
+    let (object, warnings) = loop {
+        let Some(object) = ConfObject::of_value(rest.clone()).ok().map(Rc::new) else { return };
+        let (parsed, warnings) = parser_warnings::listen(|| (plugin.parse)(&object, version));
+        let Err(error) = parsed else { break (object, warnings) };
+        let name = error.key().and_then(|key| remove(&mut rest, key));
+        // What is missing may be what was removed.
+        if errors.is_empty() || name.is_some() && !removed.iter().any(|removed| error.msg.contains(removed)) {
+            errors.push(error);
+        }
+        match name {
+            Some(name) => removed.push(format!("key {name}")),
+            None => break (object, warnings),
+        }
+    };
+    for Warning { message, key, value } in warnings {
+        let meant = of_value(&value, &message);
+        let text = format!("key {key} = {value}: {message}");
+        notes.value(Level::Warning, &join(base, &key), text).help = meant.unwrap_or_default();
+    }
     let misspelt = object.misspelt();
-    refused(base, part, (parsed.err(), &misspelt), has_more, notes);
+    let mut errors = errors.into_iter();
+    refused(base, part, (errors.next(), &misspelt), has_more, notes);
+    for error in errors {
+        refused(base, part, (Some(without_misspelt(error, &misspelt)), &[]), has_more, notes);
+    }
     let told: Vec<String> = misspelt.into_iter().map(|one| one.path).collect();
-    ignored_keys::check(base, plugin, (&object.ignored(), &told), known, notes);
+    let beside = known_plugins::find(known, &written.plugin_type);
+    ignored_keys::check(base, (plugin, beside), (&object.ignored(), &told), known, notes);
+}
+
+/// Removes the value at a path such as `ipam.subnet`; of one in a list, the whole list, so that no element gets another's place. Returns the
+/// name of the key that went.
+fn remove(value: &mut Value, path: &str) -> Option<String> {
+    let object = value.as_object_mut()?;
+    let rest = |name: &str| {
+        let (head, rest) = path.split_at_checked(name.len())?;
+        let is_whole = rest.is_empty() || rest.starts_with(['.', '[']);
+        (head.eq_ignore_ascii_case(name) && is_whole && !name.is_empty()).then_some(rest)
+    };
+    // Of keys that contain dots, such as a sysctl's, the longest.
+    let name = object.keys().filter(|name| rest(name).is_some()).max_by_key(|name| name.len())?.clone();
+    match (rest(&name)?.strip_prefix('.'), object.get_mut(&name)) {
+        (Some(rest), Some(below)) => remove(below, rest),
+        _ => object.shift_remove(&name).map(|_| name),
+    }
+}
+
+/// An error without what it says of misspelt keys, which have findings of their own.
+fn without_misspelt(mut error: CniError, misspelt: &[Misspelt]) -> CniError {
+    for misspelt in misspelt {
+        error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
+    }
+    error
 }
 
 /// What a parser says of a plugin's object: the error with which it refuses it, and the misspelt keys.
@@ -290,11 +346,8 @@ pub(crate) fn refused(
     has_more: bool,
     notes: &mut Notes<'_>,
 ) {
-    if let Some(mut error) = error {
-        for misspelt in misspelt {
-            // A misspelt key has a separate finding.
-            error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
-        }
+    if let Some(error) = error {
+        let error = without_misspelt(error, misspelt);
         // The parsers name the key of each value that they refuse, and none where something is missing.
         let is_missing = error.key().is_none();
         let finding = notes.error(base, part, &error);

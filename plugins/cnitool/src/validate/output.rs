@@ -17,7 +17,7 @@ pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -
     let read = aside(move || report(&own, &networks)).await;
     let mut report = read.context("cannot validate")??;
     if !words.offline {
-        plugin_executables::look(&mut report, &settings.runtime, crate::keys::ALL).await;
+        plugin_executables::look(&mut report, &settings.runtime, crate::keys::ALL, &settings.conf_dir).await;
     }
     if output.is_json {
         output.json(&(0..report.sources.len()).map(|file| render::json(&report, file)).collect())?;

@@ -2,24 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni_spec::exec::CallEnv;
-use cni_spec::{PluginType, SUITE_MARK, json};
+use cni_spec::{PluginPath, PluginType, SUITE_MARK, json};
 use futures::stream::{self, StreamExt};
 use libcni::Runtime;
 use skel::cni_ask::Question;
 
 use crate::other_projects::ask;
+use crate::runtime_settings;
 use crate::validate::finding::{Finding, Level, Notes, join};
 use crate::validate::known_plugins::{self, KnownPlugin};
 use crate::validate::one_file::{is_guess, refused};
 use crate::validate::{Network, Report};
 
 /// Whether a file is an executable of this suite: it has the suite's mark among its bytes.
-///
-/// # Errors
-/// As `open(2)` and `read(2)`.
+/// Errors: as `open(2)` and `read(2)`.
 pub fn is_of_this_suite(file: &Path) -> io::Result<bool> {
     Ok(has_mark(&std::fs::read(file)?))
 }
@@ -35,6 +34,14 @@ fn runs_within(runtime: &Runtime, caller: &PluginType, ipam: &PluginType) -> boo
     let read = |plugin| std::fs::read(runtime.plugin_path().find_executable(plugin).ok()?).ok();
     let [caller, ipam] = [caller, ipam].map(read);
     caller.is_some_and(|bytes| has_mark(&bytes) && ipam.is_some_and(|ipam| ipam == bytes))
+}
+
+/// The folder of a plugin that is not in those that runtimes search.
+fn beside(runtime: &Runtime, plugin: &PluginType, searched: &[PathBuf]) -> Option<PathBuf> {
+    let is_found = |dirs: &[PathBuf]| PluginPath::from_dirs(dirs.to_vec()).find_executable(plugin).is_ok();
+    let executable = runtime.plugin_path().find_executable(plugin).ok()?;
+    let is_beside = !searched.is_empty() && !is_found(searched);
+    is_beside.then(|| executable.parent().map(Path::to_owned)).flatten()
 }
 
 /// How many plugins are asked at the same time.
@@ -64,8 +71,13 @@ fn named(report: &Report) -> Vec<Named<'_>> {
 }
 
 /// Asks each plugin of all networks once for its versions, and those that `known` lacks for faults of their keys; adds what is
-/// wrong to the report.
-pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin]) {
+/// wrong to the report. `conf_dir` is the folder of these networks.
+pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin], conf_dir: &Path) {
+    // A caller that names other folders means those.
+    let mut searched = runtime_settings::plugin_dirs(Path::new("/"), conf_dir);
+    if !searched.iter().all(|dir| runtime.plugin_path().dirs().contains(dir)) {
+        searched.clear();
+    }
     let named = named(report);
     let plugins: BTreeSet<&PluginType> = named.iter().map(|named| &named.plugin).collect();
     let asked = plugins.into_iter().map(async |plugin| (plugin, runtime.version(plugin).await));
@@ -77,6 +89,11 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin])
     for Named { index, base, key, plugin, network: Network { file, conf: network, .. } } in &named {
         let version = network.cni_version.as_str();
         let notes = notes.entry(*file).or_insert_with(|| Notes::new(*file, &report.sources));
+        if let Some(dir) = beside(runtime, plugin, &searched) {
+            let text = format!("plugin {plugin} is in {}, where no runtime of these networks looks", dir.display());
+            let dirs: Vec<String> = searched.iter().map(|dir| dir.display().to_string()).collect();
+            notes.value(Level::Warning, key, text).help = format!("By its settings it looks in {}.", dirs.join(", "));
+        }
         match &answers[plugin] {
             Ok(info) if info.supports(version) => {
                 let is_known = known_plugins::find(known, plugin.as_str()).is_some();

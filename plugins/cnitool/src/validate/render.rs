@@ -18,7 +18,6 @@ const COLUMNS: usize = 80;
 const AROUND_BYTES: usize = 8 * COLUMNS;
 
 /// A finding as lines of text, with a newline at the end.
-#[must_use]
 pub fn text(source: &Source, finding: &Finding, has_colour: bool) -> String {
     let title = match finding.level {
         Level::Error => Title::ERROR,
@@ -96,7 +95,6 @@ fn displayable(text: &str) -> String {
 }
 
 /// A file with its network and its findings.
-#[must_use]
 pub fn json(report: &Report, file: usize) -> Value {
     let source = &report.sources[file];
     let finding = |one: &Finding| {

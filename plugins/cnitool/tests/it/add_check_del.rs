@@ -54,7 +54,7 @@ fn check_is_for_what_was_added() {
     let tool = Tool::new();
     let refused = format!(
         "error: cannot check {ID}/eth0 in network net: it was not added, or was deleted\n  \
-         cnitool attachments shows what the cache has.\n"
+         cnitool list shows what the cache has.\n"
     );
     assert_eq!(tool.run(&["check", "net", NETNS]).stderr, refused);
     tool.run(&["add", "net", NETNS]).ok();
@@ -230,4 +230,112 @@ fn the_name_of_a_pod_and_a_part_of_an_id_are_refused_for_the_id() {
     tool.run(&["del", "net", NETNS, "--container-id", "0123"]).ok();
     tool.run(&["del", "net", NETNS, "--container-id", &id]).ok();
     tool.run(&["del", "net", NETNS, "--container-id", &id[..12]]).ok();
+}
+
+/// A refused configuration may leave an entry that no DEL ever removes.
+#[test]
+fn an_entry_without_anything_on_the_node_can_be_forgotten() {
+    let tool = Tool::new();
+    tool.plugin("good", r#"echo '{"code":999,"msg":"no"}'; exit 1"#);
+    let target = ["net", NETNS, "--container-id", "half"];
+    let run = |verb: &[&str]| tool.run(&[verb, &target[..]].concat());
+    assert_eq!((run(&["add"]).code, run(&["del"]).code, tool.files("cache/results").len()), (1, 1, 1));
+    run(&["del", "--forget"]).ok();
+    assert_eq!(tool.files("cache/results").len(), 0);
+    expect![[r#"
+        1
+        stdout: 
+        stderr: error: cannot forget half/eth0 in network net: the cache does not have it
+          cnitool list shows what the cache has.
+    "#]]
+    .assert_eq(&run(&["forget"]).shown());
+}
+
+/// Attachments of two pods of one name, of a third that has two interfaces, and of a container without a pod.
+pub(crate) fn with_pods() -> Tool {
+    let tool = Tool::new();
+    for (digit, pod) in
+        [("a1", "shop;K8S_POD_NAME=web-1"), ("a2", "test;K8S_POD_NAME=web-1"), ("b1", "shop;K8S_POD_NAME=db-0")]
+    {
+        let (id, args) = (digit.repeat(32), format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={pod}"));
+        tool.run(&["add", "net", NETNS, "--container-id", &id, "--args", &args]).ok();
+        if digit == "b1" {
+            tool.run(&["add", "net", NETNS, "--container-id", &id, "--args", &args, "-i", "net1"]).ok();
+        }
+    }
+    tool.run(&["add", "net", NETNS, "--container-id", "plain"]).ok();
+    tool.log();
+    tool
+}
+
+#[test]
+fn each_verb_takes_the_names_of_a_container() {
+    let tool = with_pods();
+    let called = |words: &[&str]| {
+        tool.run(words).ok();
+        let log = tool.log();
+        log.lines()
+            .map(|line| line.split(' ').take(3).map(|word| &word[..word.len().min(5)]).collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+    };
+    for names in [&["shop/web-1"][..], &["a1"], &["net", "shop/web-1"], &[&"a1".repeat(32)]] {
+        assert_eq!(called(&[&["check"], names].concat()), ["CHECK a1a1a eth0"], "{names:?}");
+    }
+    assert_eq!(called(&["check", "db-0"]), ["CHECK b1b1b eth0", "CHECK b1b1b net1"]);
+    assert_eq!(called(&["check", "db-0", "-i", "net1"]), ["CHECK b1b1b net1"]);
+    // As with the reference: of a namespace that is gone.
+    assert!(
+        !called(&["del", "net", "b1"]).concat().contains("b1b1b")
+            && !called(&["del", "net", "db-0"]).concat().contains("b1b1b")
+    );
+    assert_eq!(called(&["del", "plain"]), ["DEL plain eth0"]);
+    for words in [
+        &["check"][..],
+        &["del"],
+        &["del", "--forget"],
+        &["repair"],
+        &["list"],
+        &["explain"],
+        &["log", "--from", "/x"],
+        &["gc", "net", "--keep"],
+    ] {
+        let ended = tool.run(&[words, &["web-1"]].concat());
+        let each =
+            ["shop/web-1", "test/web-1"].iter().all(|name| ended.stderr.contains(&format!("{name}, container a")));
+        assert!(ended.code == 1 && ended.stderr.contains("web-1 names 2 containers") && each, "{}", ended.shown());
+    }
+    expect![[r#"
+        1
+        stdout: 
+        stderr: error: cannot del web-9: the cache has no attachment of a pod, container or namespace of this name
+          Did you mean web-1? cnitool list shows what it has. Of others: cnitool del NETWORK NETNS.
+    "#]]
+    .assert_eq(&tool.run(&["del", "web-9"]).shown());
+    let explained = tool.run(&["explain", "db-0"]).ok();
+    let first = format!("├─ container {}\n├─ namespace {NETNS}\n", "b1".repeat(32));
+    assert_eq!(explained.split_once('\n').map(|(_, below)| below.starts_with(&first)), Some(true), "{explained}");
+    expect![[r#"
+        [
+            {
+                "network": "net",
+                "container": "a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2",
+                "pod": "web-1",
+                "namespace": "test",
+                "ifname": "eth0",
+                "netns": "/proc/self/ns/net",
+                "state": "present",
+                "add": "complete",
+                "addresses": [
+                    "10.7.0.5/24"
+                ]
+            }
+        ]
+    "#]]
+    .assert_eq(&tool.run(&["list", "test/web-1", "--json"]).ok());
+    assert_eq!(tool.run(&["repair", "shop/db-0", "--json"]).ok().matches(r#""pod": "db-0""#).count(), 2);
+    tool.log();
+    assert_eq!(called(&["gc", "net", "--keep", "shop/web-1", "--keep", "db-0/net1"]).len(), 3, "two DEL and GC");
+    assert_eq!(called(&["del", "web-1"]), ["DEL a1a1a eth0"]);
+    assert_eq!(called(&["del", "shop/db-0"]), ["DEL b1b1b net1"]);
+    assert_eq!(tool.files("cache/results").len(), 0);
 }

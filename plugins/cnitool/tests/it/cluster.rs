@@ -24,8 +24,13 @@ fn the_verbs_are_the_plugins_and_get_the_networks_configuration() {
         (&["check", "lan", "--probe"], "check - --probe"),
         (&["check", "lan", "--probe", "--link", "eth1", "--json"], "check - --probe --link eth1 --json"),
         (&["forget", "lan", "n7", "--fenced"], "forget - n7 --fenced"),
-        (&["forget", "lan", "n7"], "forget - n7"),
+        (&["forget", "lan", "n7", "--force"], "forget - n7 --force"),
+        (&["forget", "lan", "n7", "--cancel"], "forget - n7 --cancel"),
+        (&["init", "lan"], "init -"),
         (&["repair", "lan"], "repair -"),
+        (&["repair", "lan", "--begin"], "repair - --begin"),
+        (&["adopt", "lan", "--end"], "adopt - --end"),
+        (&["leave", "lan", "--ending"], "leave - --ending"),
         (&["release", "lan", "shop/db-0"], "release - shop/db-0"),
         (&["import", "lan", "./pools.json"], "import - ./pools.json"),
     ] {
@@ -59,11 +64,15 @@ fn metrics_have_the_nodes_runs_and_what_is_in_none() {
     tool.write("net.d/lan.conflist", &list.to_string());
     let without_view = tool.run(&["metrics"]).shown();
     assert!(without_view.contains("cni_attachments{") && !without_view.contains("cni_addresses_in_no_run"));
-    let view = r#"{"nodes":3,"silent":1,"runs":[["10.1.0.2","10.1.0.5"]],"claims":{"db":["10.1.0.9"]}}"#;
+    let view = r#"{"left":3,"runs":[["10.1.0.2","10.1.0.5"]],"claims":{"db":["10.1.0.9"]},
+        "awayUntilMs":5,"awayWhy":"etcd is not available","readAtS":7,"trustSeconds":60}"#;
     tool.write("data/lan/cluster/view", view);
     for address in ["10.1.0.3", "10.1.0.9", "10.1.0.77"] {
         tool.write(&format!("data/lan/{address}"), "c1\r\neth0");
     }
+    assert!(
+        tool.run(&["doctor"]).stdout.contains("the store was away when a call asked it last: etcd is not available")
+    );
     let page = tool.run(&["metrics"]).shown();
     for line in [
         r#"cni_range_addresses_used{network="lan",range="10.1.0.2-10.1.0.5",set="0"} 1"#,
@@ -71,8 +80,10 @@ fn metrics_have_the_nodes_runs_and_what_is_in_none() {
         r#"cni_range_addresses_used{network="lan",range="10.1.0.9-10.1.0.9",set="0"} 1"#,
         r#"cni_addresses_in_no_run{network="lan"} 1"#,
         r#"cni_cluster_runs{network="lan"} 1"#,
-        r#"cni_cluster_nodes{network="lan",state="heard"} 2"#,
-        r#"cni_cluster_nodes{network="lan",state="silent"} 1"#,
+        r#"cni_cluster_addresses_left{network="lan"} 3"#,
+        r#"cni_cluster_claims{network="lan"} 1"#,
+        r#"cni_cluster_store_away{network="lan"} 1"#,
+        r#"cni_cluster_view_timestamp_seconds{network="lan"} 7"#,
     ] {
         assert!(page.contains(line), "{page}");
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Sources the script, and completes the last word.
 const COMPLETE: &str = r#"
-source <(cnitool completions bash)
+source <(cnitool generate completions bash)
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
 _clap_complete_cnitool cnitool "${COMP_WORDS[COMP_CWORD]}"
 printf '%s\n' "${COMPREPLY[@]}"
@@ -27,10 +27,10 @@ fn complete(tool: &Tool, words: &[&str]) -> Vec<String> {
 #[test]
 fn verbs_networks_and_plugins_are_completed() {
     let tool = Tool::new();
-    assert_eq!(complete(&tool, &["comp"]), ["completions"]);
+    assert_eq!(complete(&tool, &["gen"]), ["generate"]);
     assert_eq!(complete(&tool, &["add", "n"]), ["net"]);
     assert_eq!(complete(&tool, &["version", "g"]), ["good"]);
-    assert_eq!(complete(&tool, &["schema", "ho"]), ["host-device", "host-local"]);
+    assert_eq!(complete(&tool, &["generate", "schema", "ho"]), ["host-device", "host-local"]);
     tool.write("other/a.conflist", r#"{"cniVersion":"1.1.0","name":"far","plugins":[{"type":"good"}]}"#);
     let other = tool.path("other");
     let other = other.to_str().unwrap();
@@ -50,15 +50,23 @@ fn containers_and_attachments_are_completed() {
     assert!(after(&["del", "net", "/x", "--container-id", ""]).is_empty(), "no cache, no words and no error");
     tool.run(&["add", "net", NETNS, "--container-id", "c1"]).ok();
     assert_eq!(after(&["del", "net", "/x", "--container-id", ""]), ["c1"]);
-    assert_eq!(after(&["gc", "net", "--keep", "c"]), ["c1/eth0"]);
+    assert_eq!(after(&["gc", "net", "--keep", "c"]), ["c1", "c1/eth0"]);
     assert_eq!(after(&["del", "net", "/proc/self/ns/n"]), [NETNS]);
+    tool.run(&["add", "net", NETNS, "--container-id", "x1", "--args", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0"])
+        .ok();
+    for words in
+        [&["check"][..], &["del", "net"], &["repair"], &["explain"], &["list"], &["log"], &["gc", "net", "--keep"]]
+    {
+        assert_eq!(after(&[words, &["sh"]].concat()), ["shop/web-0"], "{words:?}");
+    }
+    assert_eq!(after(&["ipam", "release", "net", "x"]), ["x1"]);
 }
 
 #[test]
 fn each_verb_has_a_man_page_with_its_options_and_examples() {
     let tool = Tool::new();
     let dir = tool.path("man");
-    let write = || tool.run(&["man", dir.to_str().unwrap()]);
+    let write = || tool.run(&["generate", "man", dir.to_str().unwrap()]);
     assert_eq!(write().code, 1, "there is no such folder");
     assert!(!dir.exists());
     let elsewhere = tool.write("elsewhere", "another's");
@@ -101,11 +109,11 @@ fn each_plugin_and_the_files_of_networks_have_a_man_page_with_each_key() {
     let tool = Tool::new();
     let dir = tool.path("man");
     std::fs::create_dir(&dir).unwrap();
-    tool.run(&["man", dir.to_str().unwrap()]).ok();
+    tool.run(&["generate", "man", dir.to_str().unwrap()]).ok();
     let pages = cnitool::keys::ALL.iter().map(|plugin| (format!("man8/cni-{}.8", plugin.name), plugin.name));
     for (page, schema) in pages.chain([("man5/cni-conflist.5".to_owned(), "conflist")]) {
         let text = tool.read(&format!("man/{page}"));
-        let schema: Value = serde_json::from_str(&tool.run(&["schema", schema]).ok()).unwrap();
+        let schema: Value = serde_json::from_str(&tool.run(&["generate", "schema", schema]).ok()).unwrap();
         for key in keys("", &schema) {
             assert!(text.contains(&format!("\\fB{}\\fR", key.replace('-', "\\-"))), "{page}: {key}: {text}");
         }
@@ -128,7 +136,7 @@ fn the_readers_of_man_pages_have_no_complaint() {
     let tool = Tool::new();
     let dir = tool.path("man");
     std::fs::create_dir(&dir).unwrap();
-    tool.run(&["man", dir.to_str().unwrap()]).ok();
+    tool.run(&["generate", "man", dir.to_str().unwrap()]).ok();
     for section in ["man1", "man5", "man8"] {
         let pages: Vec<_> =
             tool.files(&format!("man/{section}")).iter().map(|page| dir.join(section).join(page)).collect();
@@ -149,7 +157,7 @@ fn the_readers_of_man_pages_have_no_complaint() {
 fn completions_are_scripts() {
     let tool = Tool::new();
     for shell in ["bash", "zsh", "fish"] {
-        let script = tool.run(&["completions", shell]).ok();
+        let script = tool.run(&["generate", "completions", shell]).ok();
         assert!(script.contains("CNITOOL_COMPLETE") && script.contains("cnitool"), "{shell}");
     }
 }

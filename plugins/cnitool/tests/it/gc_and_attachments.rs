@@ -27,12 +27,14 @@ fn attachments_are_listed() {
 
         stderr: warning: $DIR/cache/results/broken ignored: EOF while parsing an object at line 1 column 1
     "#]]
-    .assert_eq(&tool.run(&["attachments"]).shown());
+    .assert_eq(&tool.run(&["list"]).shown());
     expect![[r#"
         [
             {
                 "network": "net",
                 "container": "c1",
+                "pod": null,
+                "namespace": null,
                 "ifname": "eth0",
                 "netns": "/proc/self/ns/net",
                 "state": "present",
@@ -43,8 +45,8 @@ fn attachments_are_listed() {
             }
         ]
     "#]]
-    .assert_eq(&tool.run(&["--json", "attachments", "net", "--container-id", "c1"]).ok());
-    assert_eq!(tool.run(&["attachments", "other"]).code, 1);
+    .assert_eq(&tool.run(&["--json", "list", "net", "--container-id", "c1"]).ok());
+    assert_eq!(tool.run(&["list", "other"]).code, 1);
 }
 
 /// A file that cannot be read is reported once, though it is read more often.
@@ -64,7 +66,7 @@ fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
     tool.plugin("good", "exit 1");
     let target = ["net", NETNS, "--container-id", "half"];
     tool.run(&[&["add"], &target[..]].concat());
-    let listed = tool.run(&["attachments"]).ok();
+    let listed = tool.run(&["list"]).ok();
     expect![[r#"
         NETWORK  CONTAINER  IFNAME  NETNS              STATE    ADD         ADDRESSES
         net      half       eth0    /proc/self/ns/net  present  incomplete  -
@@ -77,7 +79,7 @@ fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
     .assert_eq(&tool.run(&[&["check"], &target[..]].concat()).stderr);
     tool.plugin("good", crate::fixture::GOOD);
     tool.run(&[&["del"], &target[..]].concat()).ok();
-    assert_eq!(tool.run(&["attachments"]).ok(), "");
+    assert_eq!(tool.run(&["list"]).ok(), "");
 }
 
 #[test]
@@ -85,7 +87,6 @@ fn gc_keeps_what_has_a_namespace() {
     let tool = attached();
     expect![[r#"
         NETWORK  CONTAINER  IFNAME  NETNS                 VERDICT           OBJECTS
-        net      c1         eth0    /proc/self/ns/net     would be kept     -
         net      c2         eth0    /run/netns/gone       would be deleted  -
         net      c3         eth0    $DIR/file  would be deleted  -
     "#]]
@@ -108,13 +109,49 @@ fn gc_keeps_what_has_a_namespace() {
     assert_eq!(tool.files("cache/results"), ["net-c1-eth0"]);
 }
 
+/// Networks of files, of the cache alone, and one whose plugin fails, which hides no other.
+#[test]
+fn gc_without_a_network_is_of_all_and_a_dry_run_counts_what_stays() {
+    let tool = attached();
+    for name in ["a", "far"] {
+        let file = tool.write(
+            &format!("net.d/{name}.conflist"),
+            &tool.read("net.d/net.conflist").replace("\"net\"", &format!("\"{name}\"")),
+        );
+        tool.run(&["add", name, "/run/netns/gone", "--container-id", "c9"]).ok();
+        if name == "far" {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+    expect![[r#"
+        0
+        stdout: NETWORK  CONTAINER  IFNAME  NETNS                 VERDICT           OBJECTS
+        a        c9         eth0    /run/netns/gone       would be deleted  -
+        net      c2         eth0    /run/netns/gone       would be deleted  -
+        net      c3         eth0    $DIR/file  would be deleted  -
+        far      c9         eth0    /run/netns/gone       would be deleted  -
+
+        stderr: warning: no net configuration with name "far" in $DIR/net.d; the folder has a, net; using the configuration that ADD left in the cache
+        note: 1 attachment would be kept
+    "#]].assert_eq(&tool.run(&["gc", "--dry-run"]).shown());
+    let json = tool.run(&["gc", "--dry-run", "--json"]).ok();
+    assert_eq!((json.matches("would be kept").count(), json.matches("would be deleted").count()), (1, 4));
+    for unsafe_for_all in ["--all", "--force", "--keep=c1"] {
+        assert_eq!(tool.run(&["gc", unsafe_for_all]).code, 2, "{unsafe_for_all}");
+    }
+    tool.write("net.d/a.conflist", r#"{"cniVersion":"1.1.0","name":"a","plugins":[{"type":"bad"}]}"#);
+    tool.plugin("bad", r#"echo '{"code":7,"msg":"cannot"}'; exit 1"#);
+    assert_eq!(tool.run(&["gc"]).code, 1);
+    assert_eq!(tool.files("cache/results"), ["a-c9-eth0", "net-c1-eth0"]);
+}
+
 /// An empty file is what is seen of a namespace that is mounted in another mount namespace.
 #[test]
 fn gc_keeps_what_may_be_mounted_in_another_mount_namespace_until_del_is_called() {
     let tool = Tool::new();
     let file = tool.write("netns", "");
     tool.run(&["add", "net", file.to_str().unwrap(), "--container-id", "c4"]).ok();
-    assert!(tool.run(&["attachments"]).ok().contains("unknown"));
+    assert!(tool.run(&["list"]).ok().contains("unknown"));
     tool.log();
     let done = tool.run(&["gc", "net"]);
     expect![[r#"
@@ -141,7 +178,14 @@ fn gc_keeps_what_the_caller_asks_to_keep() {
     assert_eq!(tool.files("cache/results"), ["net-c2-eth0", "net-c3-eth0"]);
     tool.run(&["gc", "net", "--all"]).ok();
     assert_eq!(tool.files("cache/results"), [""; 0]);
-    assert_eq!(tool.run(&["gc", "net", "--keep", "../c"]).code, 1);
+    // A dry run ends as the call itself would.
+    let tool = attached();
+    for wrong in ["../c", "unknown", "c2/net1"] {
+        let ends = [&[][..], &["--dry-run"]].map(|more| tool.run(&[&["gc", "net", "--keep", wrong], more].concat()));
+        assert!(ends[0].code == 1 && ends[0].stderr == ends[1].stderr, "{}\n{}", ends[0].shown(), ends[1].shown());
+        assert_eq!(ends[0].code, ends[1].code);
+        assert_eq!(tool.files("cache/results").len(), 3);
+    }
 }
 
 #[test]

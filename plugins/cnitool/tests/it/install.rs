@@ -383,7 +383,7 @@ fn errors_of_the_system_name_the_file_and_what_is_to_be_done() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: Too many open files
+        stderr: error: cannot ask $DIR/from/cni-plugins what it contains: Too many open files
           The limit of open files is reached: raise it, as by ulimit -n 1024.
     "#]]
     .assert_eq(&failed("ulimit -n 8"));

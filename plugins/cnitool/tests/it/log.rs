@@ -1,6 +1,6 @@
 //! `cnitool log`, and the record that each operation leaves.
 
-use crate::fixture::{NETNS, Tool};
+use crate::fixture::{GOOD, NETNS, Tool};
 use expect_test::expect;
 use serde_json::{Value, json};
 
@@ -86,6 +86,8 @@ fn the_last_calls_are_shown_with_their_results() {
                 "plugin": "bridge",
                 "network": "pods",
                 "container": "c1",
+                "pod": null,
+                "namespace": null,
                 "ifname": "eth0",
                 "beginUs": 1700000000123456,
                 "withinUs": null,
@@ -118,6 +120,8 @@ fn the_last_calls_are_shown_with_their_results() {
                 "plugin": "bridge",
                 "network": "pods",
                 "container": "c1",
+                "pod": null,
+                "namespace": null,
                 "ifname": "eth0",
                 "beginUs": 1700000000123456,
                 "withinUs": null,
@@ -237,6 +241,23 @@ fn the_lists_key_asks_for_a_record() {
     assert!(!path.exists());
 }
 
+/// The README of call-log: what doctor asks leaves no record, of the operation or of its plugins, unless `CNI_LOG` names the log.
+#[test]
+fn what_doctor_asks_leaves_no_record_but_where_the_variable_names() {
+    let tool = Tool::new();
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "log": "stderr", "plugins": [{"type": "good"}]});
+    tool.write("net.d/net.conflist", &list.to_string());
+    tool.plugin("good", &format!("echo \"$CNI_COMMAND $CNI_LOG\" >> $dir/said\n{GOOD}"));
+    let path = tool.path("calls");
+    let path = path.to_str().unwrap();
+    for (variable, plugins_have, records) in [("debug", "debug,off", ""), (path, path, "STATUS")] {
+        let doctor = tool.ended(tool.command().args(["doctor", "--no-probe"]).env("CNI_LOG", variable));
+        assert!(!doctor.stderr.contains("CNI_VERB"), "{}", doctor.stderr);
+        assert!(tool.read("calls").contains(records), "{variable}");
+        assert!(tool.read("bin/said").contains(&format!("STATUS {plugins_have}\n")), "{}", tool.read("bin/said"));
+    }
+}
+
 /// README of call-log: a plugin's call that is part of an operation comes below it, and does not count as a call.
 #[test]
 fn calls_of_an_operation_stand_below_it() {
@@ -328,4 +349,50 @@ fn a_log_without_what_is_asked_for_says_what_it_has() {
         stderr: note: log $DIR/calls.log has no record of a call: its 2 lines are none
     "#]]
     .assert_eq(&notes(&[]));
+}
+
+#[test]
+fn calls_are_chosen_by_network_verb_and_time() {
+    let tool = tool();
+    let verbs = |words: &[&str]| {
+        let json: Value = serde_json::from_str(
+            &tool.run(&[&["log", "--json", "--from", tool.path("calls.log").to_str().unwrap()], words].concat()).ok(),
+        )
+        .unwrap();
+        json.as_array().unwrap().iter().map(|call| call["verb"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(verbs(&["--verb", "add"]), ["ADD", "ADD"]);
+    assert_eq!(verbs(&["--network", "pods", "--verb", "DEL"]), ["DEL"]);
+    assert!(verbs(&["--network", "other"]).is_empty());
+    assert!(verbs(&["--since", "10m"]).is_empty());
+    assert_eq!(verbs(&["--since", "2023-11-14"]).len(), 3);
+    assert_eq!(verbs(&["--since", "2023-11-14T22:13:20Z", "-n", "1"]), ["DEL"]);
+    assert!(verbs(&["--since", "2023-11-14T22:13:21Z"]).is_empty());
+    assert_eq!(tool.run(&["log", "--since", "yesterday"]).code, 2);
+}
+
+/// Each call is printed once as it comes, also after a rotation, and before there is a log.
+#[test]
+fn the_log_is_followed() {
+    use std::io::{BufRead, BufReader, Write};
+    let tool = tool();
+    let path = tool.path("calls.log");
+    let mut follow = tool.command();
+    follow.args(["log", "-f", "-n", "1", "--verb", "DEL", "--from"]).arg(&path).stdout(std::process::Stdio::piped());
+    let mut child = follow.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert!(next().contains("DEL  bridge  pods  c1"));
+    let text = tool.read("calls.log");
+    let line =
+        |container: &str| text.lines().find(|line| line.contains("DEL")).unwrap().replace("c1", container) + "\n";
+    let mut file = std::fs::File::options().append(true).open(&path).unwrap();
+    file.write_all(format!("\n{}{}", line("c2").replace("DEL", "ADD"), line("c3")).as_bytes()).unwrap();
+    assert!(next().contains("DEL  bridge  pods  c3"));
+    std::fs::rename(&path, tool.path("calls.log.1")).unwrap();
+    std::fs::write(&path, line("c4")).unwrap();
+    assert!(next().contains("DEL  bridge  pods  c4"));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().try_into().unwrap()), nix::sys::signal::SIGINT)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }

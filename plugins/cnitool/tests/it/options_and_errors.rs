@@ -129,7 +129,7 @@ fn misspelt_names_are_errors() {
     expect![[r#"
         1
         stdout: 
-        stderr: error: the cache has no attachment of this network: no net configuration with name "goood" in $DIR/net.d
+        stderr: error: the cache has no attachment of this name: no net configuration with name "goood" in $DIR/net.d
           The folder has net.
 
         1

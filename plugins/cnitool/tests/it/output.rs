@@ -165,3 +165,13 @@ fn no_escape_reaches_the_terminal() {
     let shown = String::from_utf8(output.stderr).unwrap();
     assert!(shown.contains(r"\u009b2J") && !shown.contains('\u{9b}'), "{shown:?}");
 }
+
+#[test]
+fn show_draws_each_format() {
+    let tool = Tool::new();
+    for (format, begin) in [("svg", "<svg "), ("html", "<!doctype html>"), ("dot", "graph cni {")] {
+        let text = tool.run(&["show", "--format", format]).ok();
+        assert!(text.starts_with(begin) && text.contains("net"), "{text}");
+    }
+    assert_eq!(tool.run(&["show", "--format", "dot", "--json"]).code, 2);
+}

@@ -1,4 +1,4 @@
-//! `cnitool schema`.
+//! `cnitool generate schema`.
 
 pub(crate) mod schemas_and_parsers;
 
@@ -15,22 +15,22 @@ fn refers(text: &str) -> Vec<&str> {
 fn a_schema_is_complete_by_itself() {
     let tool = Tool::new();
     for name in ["conflist", "plugin", "result", "bridge"] {
-        let text = tool.run(&["schema", name]).ok();
+        let text = tool.run(&["generate", "schema", name]).ok();
         let schema: Value = serde_json::from_str(&text).unwrap();
         for reference in refers(&text) {
             let path = reference.strip_prefix('#').unwrap_or_else(|| panic!("{name}: {reference} is another file"));
             assert!(schema.pointer(path).is_some(), "{name}: {reference}");
         }
     }
-    assert!(refers(&tool.run(&["schema", "plugin"]).ok()).len() > 15);
-    assert_eq!(tool.run(&["schema"]).ok(), tool.run(&["schema", "conflist"]).ok());
+    assert!(refers(&tool.run(&["generate", "schema", "plugin"]).ok()).len() > 15);
+    assert_eq!(tool.run(&["generate", "schema"]).ok(), tool.run(&["generate", "schema", "conflist"]).ok());
     // Parsers are asked for values that they warn of.
-    assert_eq!(tool.run(&["schema", "firewall"]).stderr, "");
+    assert_eq!(tool.run(&["generate", "schema", "firewall"]).stderr, "");
 }
 
 #[test]
 fn an_unknown_schema_is_an_error_that_lists_the_known_ones() {
-    let shown = Tool::new().run(&["schema", "brigde"]).shown();
+    let shown = Tool::new().run(&["generate", "schema", "brigde"]).shown();
     let (before, known) = shown.split_once("Schemas are ").unwrap();
     expect![[r#"
         1

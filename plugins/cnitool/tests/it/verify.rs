@@ -79,8 +79,42 @@ fn a_changed_a_foreign_and_a_missing_file_are_named() {
         host-local  foreign  -
         vlan        missing  -
 
-        stderr: error: $DIR/target is not as release 1.9.1+rust.1.0.0 has it: 3 files are missing, changed or foreign
-          Its package puts them back, or `cnitool install --bin-dir $DIR/target`, with --replace-foreign also over foreign files.
+        stderr: error: $DIR/target is not as release 1.9.1+rust.1.0.0 has it: bridge: changed; host-local: foreign; vlan: missing
+          Its package puts them back, or `cnitool install --bin-dir $DIR/target`, with --replace-foreign also over foreign files. A mode is mended by chmod 755.
+    "#]]
+    .assert_eq(&verify(&tool, &["1.json"]).shown());
+}
+
+#[test]
+fn a_mode_by_which_others_write_or_nobody_executes_and_an_empty_file_are_named() {
+    let tool = Tool::new();
+    manifest(&tool, "1");
+    place(&tool, &["bridge", "host-local", "vlan"]);
+    tool.write("target/flannel", "theirs");
+    tool.write("target/LICENSE", "");
+    let chmod = |name: &str, mode| {
+        std::fs::set_permissions(tool.path(name), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    chmod("target/bridge", 0o700);
+    verify(&tool, &["1.json"]).ok();
+    for (name, mode) in [("bridge", 0o644), ("host-local", 0o757), ("flannel", 0o666), ("", 0o777)] {
+        chmod(&format!("target/{name}"), mode);
+    }
+    tool.write("target/vlan", "");
+    // The group is root's.
+    chmod("target/vlan", 0o775);
+    expect![[r#"
+        1
+        stdout: NAME        STATE                            RELEASE
+        .           writable by others               -
+        LICENSE     empty                            -
+        bridge      as released, not executable      1.9.1+rust.1.0.0
+        flannel     foreign, writable by others      -
+        host-local  as released, writable by others  1.9.1+rust.1.0.0
+        vlan        empty                            -
+
+        stderr: error: $DIR/target is not as release 1.9.1+rust.1.0.0 has it: the folder itself: writable by others; bridge: as released, not executable; flannel: foreign, writable by others; host-local: as released, writable by others; vlan: empty
+          Its package puts them back, or `cnitool install --bin-dir $DIR/target`, with --replace-foreign also over foreign files. A mode is mended by chmod 755.
     "#]]
     .assert_eq(&verify(&tool, &["1.json"]).shown());
 }

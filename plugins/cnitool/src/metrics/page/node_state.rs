@@ -3,12 +3,27 @@
 use crate::doctor::{Finding, Kind, Level};
 use crate::node_networks::View;
 use libcni::inventory::Life;
+use on_node::Memory;
 use prometheus::{Error, GaugeVec, Opts};
 
 use super::Page;
 
 /// All states, so that each network has a series of each: a series that vanishes cannot trigger an alert.
 const STATES: [Life; 4] = [Life::Lives, Life::Young, Life::Unknown, Life::Gone];
+
+type Gauge = (&'static str, &'static str, fn(&Memory) -> u64);
+
+/// Gauges of a node's memory of the plugin `cluster`: name, help, value.
+const OF_CLUSTER: [Gauge; 6] = [
+    ("cni_cluster_runs", "Runs of addresses that this node has.", |of| of.runs as u64),
+    ("cni_cluster_addresses_left", "Addresses that were in no run where this node looked for room last.", |of| of.left),
+    ("cni_cluster_claims", "Claims that containers of this node hold.", |of| of.claims as u64),
+    ("cni_cluster_store_away", "1 if the store did not answer when a call asked it last.", |of| {
+        of.away.is_some().into()
+    }),
+    ("cni_cluster_view_timestamp_seconds", "When this node has last written to the store.", |of| of.read_at),
+    ("cni_cluster_trust_seconds", "For how long this node gives addresses after that.", |of| of.trust_seconds),
+];
 
 impl Page {
     /// Adds networks, their addresses and attachments.
@@ -19,10 +34,9 @@ impl Page {
         let held_by_hand = self.gauges("cni_addresses_held_by_hand", help, &["network"])?;
         let help = "Reserved addresses that are in no run of this node: another node may give them.";
         let in_no_run = self.gauges("cni_addresses_in_no_run", help, &["network"])?;
-        let runs = self.gauges("cni_cluster_runs", "Runs of addresses that this node has.", &["network"])?;
-        let help = "Nodes that share the network's addresses, when this node asked their store last: a silent one has asked \
-                    nothing for longer than twice trustSeconds, and is idle, cut off or lost.";
-        let nodes = self.gauges("cni_cluster_nodes", help, &["network", "state"])?;
+        let of_cluster =
+            OF_CLUSTER.iter().map(|(name, help, value)| Ok((self.gauges(name, help, &["network"])?, value)));
+        let of_cluster = of_cluster.collect::<Result<Vec<_>, Error>>()?;
         let ranges = Ranges::new(self)?;
         for network in &view.networks {
             for state in STATES {
@@ -33,13 +47,10 @@ impl Page {
             }
             held_by_hand.with_label_values(&[&network.name]).set(gauge(network.by_hand.len()));
             if let Some(cluster) = &network.cluster {
-                let limited = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
                 in_no_run.with_label_values(&[&network.name]).set(i64::try_from(cluster.in_no_run).unwrap_or(i64::MAX));
-                runs.with_label_values(&[&network.name]).set(gauge(cluster.runs));
-                for (state, count) in
-                    [("silent", cluster.silent), ("heard", cluster.nodes.saturating_sub(cluster.silent))]
-                {
-                    nodes.with_label_values(&[network.name.as_str(), state]).set(limited(count));
+                for (gauges, value) in &of_cluster {
+                    let value = i64::try_from(value(&cluster.memory)).unwrap_or(i64::MAX);
+                    gauges.with_label_values(&[&network.name]).set(value);
                 }
             }
             for range in &network.ranges {

@@ -16,7 +16,10 @@ use super::*;
 fn view(name: &str) -> View {
     let of = |life| Attachment { life, ..attachment("c1", "10.1.0.2") };
     let network = Network {
-        cluster: Some(OfCluster { in_no_run: 2, runs: 3, nodes: 5, silent: 1 }),
+        cluster: Some(OfCluster {
+            in_no_run: 2,
+            memory: on_node::Memory { runs: 3, left: 5, claims: 4, trust_seconds: 3600, ..on_node::Memory::default() },
+        }),
         ranges: vec![
             range("10.1.0.1", "10.1.0.254", 3, 253),
             range("fd00::1", "fd00:fd00:fd00:fd00:fd00:fd00:fd00:fd00", 3, 1 << 64),
@@ -49,6 +52,7 @@ fn finding() -> Finding {
         evidence: Vec::new(),
         remedy: String::new(),
         fix: None,
+        has_addresses: true,
     }
 }
 
@@ -102,13 +106,22 @@ fn a_page_has_state_findings_and_calls() {
         # TYPE cni_calls_total counter
         cni_calls_total{plugin="bridge",side="plugin",verb="ADD"} 2
         cni_calls_total{plugin="bridge",side="plugin",verb="DEL"} 1
-        # HELP cni_cluster_nodes Nodes that share the network's addresses, when this node asked their store last: a silent one has asked nothing for longer than twice trustSeconds, and is idle, cut off or lost.
-        # TYPE cni_cluster_nodes gauge
-        cni_cluster_nodes{network="pods",state="heard"} 4
-        cni_cluster_nodes{network="pods",state="silent"} 1
+        # HELP cni_cluster_addresses_left Addresses that were in no run where this node looked for room last.
+        # TYPE cni_cluster_addresses_left gauge
+        cni_cluster_addresses_left{network="pods"} 5
+        # HELP cni_cluster_claims Claims that containers of this node hold.
+        # TYPE cni_cluster_claims gauge
+        cni_cluster_claims{network="pods"} 4
         # HELP cni_cluster_runs Runs of addresses that this node has.
         # TYPE cni_cluster_runs gauge
         cni_cluster_runs{network="pods"} 3
+        # HELP cni_cluster_store_away 1 if the store did not answer when a call asked it last.
+        # TYPE cni_cluster_store_away gauge
+        # HELP cni_cluster_trust_seconds For how long this node gives addresses after that.
+        # TYPE cni_cluster_trust_seconds gauge
+        cni_cluster_trust_seconds{network="pods"} 3600
+        # HELP cni_cluster_view_timestamp_seconds When this node has last written to the store.
+        # TYPE cni_cluster_view_timestamp_seconds gauge
         # HELP cni_doctor_findings Findings of cnitool doctor, by kind.
         # TYPE cni_doctor_findings gauge
         cni_doctor_findings{kind="range-full"} 2

@@ -61,7 +61,6 @@ pub(crate) enum Item {
     Wire { from: (usize, usize), to: (usize, usize) },
 }
 
-/// A plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Plan {
     pub(crate) width: usize,

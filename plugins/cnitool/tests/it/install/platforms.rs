@@ -7,7 +7,7 @@ use expect_test::expect;
 fn install(tool: &Tool, platform: &str, words: &[&str]) -> Ended {
     let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
     command.args(["install", "--platform", platform, "--root"]).arg(tool.path("node"));
-    command.env("HOME", tool.path("home")).arg("--from").arg(tool.path("from/cni-plugins")).args(words);
+    command.env("HOME", "/home").arg("--from").arg(tool.path("from/cni-plugins")).args(words);
     tool.ended(&mut command)
 }
 
@@ -47,18 +47,60 @@ fn the_folders_of_k3s_are_known_and_its_links_are_kept() {
     assert_eq!(tool.files(dir), [".replaced", "bridge", "cni", "cnitool", "host-local"]);
 }
 
+/// Settings of a platform's runtime, the folders that the node has, and the folder that is installed into with what is said of others.
 #[test]
-fn the_folder_that_containerds_settings_name_is_used() {
+fn the_first_folder_that_settings_name_and_the_node_has_is_used() {
+    let containerd = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['/a', '/b/', '/c']\n";
+    let crio = "[crio.network]\nplugin_dirs = [\n  \"/a\", # first\n  \"/b\",\n]\n";
+    const RKE2: &str = "var/lib/rancher/rke2/agent/etc/containerd/config.toml";
+    let (config, more) = ("etc/containerd/config.toml", "etc/containerd/conf.d/x.toml");
+    let import: (&str, &str) =
+        (config, "imports = ['/etc/containerd/conf.d/*.toml']\n[plugins.cri.cni]\nbin_dir = '/z'\n");
+    let before = "plugins are searched before $DIR/node/b in $DIR/node/a\n";
+    for (platform, files, dirs, expected, said) in [
+        ("containerd", &[(config, containerd)][..], &["b", "c"][..], "b", before),
+        ("containerd", &[(config, containerd)], &[], "a", "plugins /a, /b, /c as /etc/containerd/config.toml says\n"),
+        (
+            "rke2",
+            &[(RKE2, "[plugins.cri.cni]\nbin_dir = '/a")],
+            &["opt/cni/bin"],
+            "opt/cni/bin",
+            "config.toml is not TOML",
+        ),
+        ("kubeadm", &[import, (more, containerd)], &["b", "z"], "b", "as /etc/containerd/conf.d/x.toml says\n"),
+        ("cri-o", &[("etc/crio/crio.conf.d/00-default", crio)], &["b"], "b", before),
+        ("kind", &[("etc/crio/crio.conf", crio)], &["opt/cni/bin"], "a", ""),
+        ("openshift", &[("etc/crio/crio.conf", crio)], &["a"], "a", ""),
+        ("nerdctl", &[], &["usr/lib/cni", "opt/cni/bin"], "usr/lib/cni", "in the first of these folders that is there"),
+        ("nerdctl", &[("etc/nerdctl/nerdctl.toml", "cni_path = '/a'\n")], &["usr/lib/cni"], "a", ""),
+        ("podman", &[("etc/containers/containers.conf", "[network]\ncni_plugin_dirs = ['/a']\n")], &[], "a", ""),
+        ("rootless", &[], &["home/opt/cni/bin"], "home/opt/cni/bin", "plugins are searched before"),
+        ("rootless", &[("home/.config/nerdctl/nerdctl.toml", "cni_path = '/home/x'")], &[], "home/x", ""),
+    ] {
+        let tool = with_release();
+        files.iter().for_each(|(file, text)| drop(tool.write(&format!("node/{file}"), text)));
+        dirs.iter().for_each(|dir| std::fs::create_dir_all(tool.path(&format!("node/{dir}"))).unwrap());
+        let ended = install(&tool, platform, &[]);
+        assert!(ended.code == 0 && ended.stderr.contains(said), "{platform}: {}", ended.shown());
+        assert_eq!(tool.files(&format!("node/{expected}")), ["bridge", "cnitool", "host-local"], "{platform}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_searched_first_and_cannot_be_written_to_is_named_with_its_plugins() {
+    use nix::mount::{MsFlags, mount, umount};
     let tool = with_release();
-    tool.write("node/etc/containerd/config.toml", "version = 2\n[plugins.cni]\n  bin_dir = \"/usr/lib/cni\"\n");
-    let ended = install(&tool, "containerd", &[]);
-    assert!(
-        ended.stderr.contains("folder /usr/lib/cni is the one that /etc/containerd/config.toml names"),
-        "{}",
-        ended.stderr
-    );
-    ended.ok();
-    assert_eq!(tool.files("node/usr/lib/cni"), ["bridge", "cnitool", "host-local"]);
+    tool.write("node/etc/crio/crio.conf", "[crio.network]\nplugin_dirs = ['/a', '/b']\n");
+    tool.executable("node/a/bridge", "theirs");
+    let first = tool.path("node/a");
+    mount(Some(&first), &first, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(None::<&str>, &first, None::<&str>, flags, None::<&str>).unwrap();
+    let ended = install(&tool, "cri-o", &[]);
+    umount(&first).unwrap();
+    let said = "warning: $DIR/node/a is searched before $DIR/node/b, and has bridge\n";
+    assert!(ended.code == 0 && ended.stderr.contains(said), "{}", ended.shown());
+    assert_eq!(tool.files("node/b"), ["bridge", "cnitool", "host-local"]);
 }
 
 #[test]
@@ -84,7 +126,7 @@ fn every_platform_that_needs_no_folder_of_its_own_is_installed_for() {
         std::fs::remove_dir_all(tool.path("node")).unwrap();
     }
     install(&tool, "rootless", &[]).ok();
-    assert_eq!(tool.files("home/.local/libexec/cni"), ["bridge", "cnitool", "host-local"]);
+    assert_eq!(tool.files("node/home/.local/libexec/cni"), ["bridge", "cnitool", "host-local"]);
     let ended = install(&tool, "solaris", &[]);
     assert!(ended.code == 2 && ended.stderr.contains("microk8s"), "{}", ended.shown());
 }

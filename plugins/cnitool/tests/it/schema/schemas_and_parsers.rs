@@ -21,7 +21,7 @@ fn parser_accepts(plugin: &KnownPlugin, value: &Value) -> bool {
         .is_ok_and(|object| (plugin.parse)(&Rc::new(object), SpecVersion::LATEST).is_ok())
 }
 
-/// The validator of another project, with a schema as `cnitool schema` prints it. It checks the schema, too.
+/// The validator of another project, with a schema as `cnitool generate schema` prints it. It checks the schema, too.
 struct Validator(Schemas, SchemaIndex);
 
 impl Validator {

@@ -39,6 +39,32 @@ fn bridge() {
     "#]]);
 }
 
+/// A parser ends at the first value that it refuses.
+#[test]
+fn all_values_that_are_refused_are_named_with_what_was_meant() {
+    check_plugins(&expect![[r#"
+        {"type": "bridge", "mtu": «"1500"», "isGateway": «"true"», "vlan": «5000», «"brigde"»: "x", "ipam": {"type": "host-local", "subnet": «"10.1.0.0/33"», "routes": [{"dst": «"0.0.0.0"»}], «"rnages"»: []}}
+        => error: key mtu = "1500": expected a whole number from 0 to 65535 [Write 1500 without quotes.]
+        => error: key isGateway = "true": expected true or false [Write true without quotes.]
+        => error: key vlan = 5000: VLANs are numbered 1 to 4094
+        => warning: key brigde is unknown and is ignored [Did you mean bridge?]
+        => error: key ipam.subnet = "10.1.0.0/33": "10.1.0.0/33" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64
+        => error: key ipam.routes[0].dst = "0.0.0.0": "0.0.0.0" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64
+        => warning: key ipam.rnages is unknown and is ignored [Did you mean ranges?]
+        {"type": "macvlan", "mode": «"privat"», «"hairpinMode"»: true, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0", «"gateway"»: "10.1.0.1"}]}}
+        => error: key mode = "privat": it is none of bridge, private, vepa, passthru [Did you mean private?]
+        => warning: key hairpinMode is none of macvlan's, and is ignored [It is key hairpinMode of bridge: write it there, or remove it.]
+        => warning: key ipam.routes[0].gateway is unknown and is ignored [Did you mean gw?]
+        {"type": "bridge", "ipam": {"type": "host-local", "ranges": [«{»}]}}
+        => error: key ipam.ranges[0] = {}: expected a list [Each set of ranges is a list of its own: write [[{}]].]
+        {"type": "bridge", "ipam": {"type": "host-local", "ranges": «{»"subnet": "10.1.0.0/24"}}}
+        => error: key ipam.ranges = {"subnet":"10.1.0.0/24"}: expected a list [Each set of ranges is a list of its own: write [[{"subnet":"10.1.0.0/24"}]].]
+        {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", «"ipMasq"»: true, «"isDefaultGateway"»: true, "mode": "l3"}}
+        => warning: key ipam.ipMasq is none of host-local's, and is ignored [It is a key of bridge: write it beside ipam, not in it.]
+        => warning: key ipam.isDefaultGateway is none of host-local's, and is ignored [It is a key of bridge: write it beside ipam, not in it.]
+    "#]]);
+}
+
 #[test]
 fn host_local() {
     check_plugins(&expect![[r#"
@@ -97,7 +123,7 @@ fn addresses_of_a_cluster() {
         {"type": "ptp", "ipam": {"type": "cluster", "subnet": "10.1.0.0/24", "store": {"path": "/shared"}, «"claimSise"»: 8}}
         => warning: key ipam.claimSise is unknown and is ignored [Did you mean claimSize?]
         {"type": "ptp", "ipam": {"type": "cluster", "subnet": "10.1.0.0/24", "store": {"path": "/shared"}, "claimSize": «0»}}
-        => error: key ipam.claimSize = 0: expected 1 to 4294967295
+        => error: key ipam.claimSize = 0: expected 1 to 65536
         {"type": "ptp", "ipam": {"type": "cluster", "subnet": "10.1.0.0/24", "store": {"path": "/shared"}, "trustSeconds": «"an hour"»}}
         => error: key ipam.trustSeconds = "an hour": expected a whole number from 0 to 4294967295
         {"type": "ptp", "ipam": {"type": "cluster", "subnet": "10.1.0.0/24", "store": {"path": "/shared"}, "node": «"a/b"»}}
@@ -117,9 +143,9 @@ fn addresses_of_a_cluster() {
 fn other_interface_plugins() {
     check_plugins(&expect![[r#"
         {"type": "macvlan", "mode": «"birdge"», "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
-        => error: key mode = "birdge": it is none of bridge, private, vepa, passthru
+        => error: key mode = "birdge": it is none of bridge, private, vepa, passthru [Did you mean bridge?]
         {"type": "macvlan", "master": «"a b"», "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
-        => error: key master = "a b": "a b" cannot be a link's name: 1 to 15 bytes without white space, /, : and %, and not . or ..
+        => error: key master = "a b": "a b" cannot be a link's name: 1 to 127 bytes without white space, /, : and %, and not . or ..
         {"type": "ipvlan", "mode": «"l4"», "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
         => error: key mode = "l4": it is none of l2, l3, l3s
         {"type": "vlan", "master": "eth0", "vlanId": «4096», "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
@@ -204,13 +230,13 @@ fn keys_of_other_plugins_and_objects() {
         => warning: key ipMasquerade is unknown and is ignored [Did you mean ipMasq?]
         => warning: key isDefaultGw is unknown and is ignored [Did you mean isDefaultGateway?]
         => warning: key hairpin is unknown and is ignored [Did you mean hairpinMode?]
-        => warning: key promisc is unknown and is ignored [Did you mean promiscMode?]
+        => warning: key promisc is none of bridge's, and is ignored [It is key promisc of tuning: write it there, or remove it.]
         => warning: key bridgeName is unknown and is ignored [Did you mean bridge?]
         {"type": "bridge", «"snat"»: true, «"sysctl"»: {}, «"ingressRate"»: 5, «"backend"»: "nftables", «"vlanId"»: 5}
         => warning: key snat is none of bridge's, and is ignored [It is key snat of portmap: write it there, or remove it.]
         => warning: key sysctl is none of bridge's, and is ignored [It is key sysctl of tuning: write it there, or remove it.]
         => warning: key ingressRate is none of bridge's, and is ignored [It is key ingressRate of bandwidth: write it there, or remove it.]
-        => warning: key backend is unknown and is ignored [Did you mean ipMasqBackend?]
+        => warning: key backend is none of bridge's, and is ignored [It is key backend of firewall, portmap: write it there, or remove it.]
         => warning: key vlanId is unknown and is ignored [Did you mean vlan?]
         {"type": "bridge", «"subnet"»: "10.1.0.0/24", «"routes"»: [], «"rangeStart"»: "10.1.0.5", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}
         => warning: key subnet is none of bridge's, and is ignored [Did you mean ipam.subnet?]

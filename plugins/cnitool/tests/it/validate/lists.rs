@@ -57,6 +57,8 @@ fn keys_of_the_list() {
         &expect![[r#"
             «[»]
             => error: cannot parse network config: invalid type: sequence, expected a JSON object
+            {"cniVersion": "1.0.0", "name": "n", «"type"»: "bridge", "plugins": [{"type": "loopback"}]}
+            => warning: key type is ignored: the plugins of the file are those of key plugins [Remove it.]
             «{»"cniVersion": "1.0.0", "plugins": [{"type": "loopback"}]}
             => error: missing network name
             {"cniVersion": "1.0.0", "name": «"a b"», "plugins": [{"type": "loopback"}]}

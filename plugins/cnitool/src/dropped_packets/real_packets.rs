@@ -1,0 +1,473 @@
+//! What the kernel itself does with packets of living attachments: they are sent, and followed by nftables' trace.
+//!
+//! Packets are sent of one attachment of each network and family, and of a few more, those with ports first. No packet leaves the node,
+//! and nothing stays there: see [`netops::probe`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use ipnetwork::IpNetwork;
+use netops::link::{self, Link, Mac};
+use netops::nft::Hook;
+use netops::nft::trace::Seen;
+use netops::probe::{self, Exit, Fate, Followed, Kind, Number, Outside, Packet, Session, Station, from_node};
+use netops::{Family, Kernel, Netns, addr, conntrack, route, tc};
+
+use super::Sight;
+use super::host_links::mac_of;
+use super::host_routes::outside;
+use super::packet_answers::{Answers, Asked, Stray, Verdict, Way};
+use super::packet_reasons::without_answer;
+use super::way_to_container::{Bridge, Carrier, sets};
+use crate::node_networks::{Attachment, Network, Protocol};
+use libcni::inventory::Life;
+
+/// How long an answer on layer 2 is waited for: on one node it is there at once.
+const WITHIN: Duration = Duration::from_millis(100);
+/// Attachments that packets are sent of beside the first of each network.
+const MORE: usize = 8;
+/// The port of DNS.
+pub(super) const DNS: u16 = 53;
+const OUT: [Kind; 3] = [Kind::Ping, Kind::Tcp(443), Kind::Tcp(80)];
+const TO_NODE: [Kind; 2] = [Kind::Ping, Kind::Udp(DNS)];
+
+/// An address of nobody: TEST-NET-2 of RFC 5737, and the documentation's prefix of RFC 3849.
+fn nobody(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::new(198, 51, 100, 9)),
+        Family::V6 => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9)),
+    }
+}
+
+/// An attachment with all that is needed to send its packets.
+struct Target<'a> {
+    asked: Asked<'a>,
+    address: IpAddr,
+    /// The node's link that has the container's gateway.
+    router: &'a Link,
+    /// The link by which packets leave the node, and the next hop.
+    way_out: Option<(&'a Link, Option<IpAddr>)>,
+    /// The container's end.
+    station: Station,
+    gateway: Option<IpAddr>,
+    gateway_mac: Option<Mac>,
+    /// Whether the gateway answers the container on layer 2.
+    is_answered: bool,
+    /// Another living container on its bridge.
+    neighbour: Option<(IpAddr, Mac)>,
+}
+
+impl<'a> Sight<'a> {
+    /// Sends packets of attachments, or of one, and tells what the kernel did with them.
+    pub(super) fn real_packets(&self, only: Option<&'a Attachment>) -> Answers<'a> {
+        let mut answers = Answers::default();
+        let Some(kernel) = &self.host.kernel else { return answers };
+        let mut targets = self.targets(only);
+        if targets.is_empty() {
+            return answers;
+        }
+        if let Err(error) = self.send(kernel, &mut targets, &mut answers.skipped) {
+            answers.skipped.push(format!("what the packet filter drops, as no packets were sent: {error}"));
+            return answers;
+        }
+        answers.asked = targets.into_iter().map(|target| target.asked).collect();
+        answers
+    }
+
+    fn targets(&self, only: Option<&'a Attachment>) -> Vec<Target<'a>> {
+        let mut targets: Vec<Target<'a>> = Vec::new();
+        let mut more = 0;
+        for with_ports in [None, Some(true), Some(false)] {
+            for network in &self.view.networks {
+                let lives = |it: &&Attachment| it.life == Life::Lives && it.is_complete != Some(false);
+                let is_meant = |it: &&Attachment| only.is_none_or(|only| std::ptr::eq(only, *it));
+                for attachment in network.attachments.iter().filter(lives).filter(is_meant) {
+                    let is_asked = |it: &Target<'_>| match with_ports {
+                        None => it.asked.network.name == network.name,
+                        Some(_) => std::ptr::eq(it.asked.attachment, attachment),
+                    };
+                    let is_of_turn = with_ports.is_none_or(|with| with != attachment.ports.is_empty());
+                    if !is_of_turn || with_ports.is_some() && more >= MORE {
+                        continue;
+                    }
+                    let families: Vec<Family> = Family::BOTH
+                        .into_iter()
+                        .filter(|family| !targets.iter().any(|it| it.asked.family == *family && is_asked(it)))
+                        .collect();
+                    let before = targets.len();
+                    targets.extend(families.into_iter().filter_map(|family| self.target(network, attachment, family)));
+                    more += usize::from(with_ports.is_some() && targets.len() > before);
+                }
+            }
+        }
+        targets
+    }
+
+    fn target(&self, network: &'a Network, attachment: &'a Attachment, family: Family) -> Option<Target<'a>> {
+        let carrier = Carrier::of(self.host, network, attachment);
+        let is_switched = matches!(carrier, Carrier::Switched(_));
+        let own = attachment.addresses.iter().find(|address| Family::from(**address) == family);
+        // A network of links alone has addresses that only its containers know.
+        let is_bare = is_switched && attachment.addresses.is_empty() && family == Family::V4;
+        let address = own.copied().or(is_bare.then_some(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 8))))?;
+        let router = match &carrier {
+            Carrier::Routed(Some(bridge)) | Carrier::Switched(bridge) => self.host.find(&bridge.router)?,
+            Carrier::Routed(None) => self.host.find(&attachment.links.first()?.name)?,
+            Carrier::Stacked { .. } | Carrier::Unknown => return None,
+        };
+        let netns = Netns::open(&attachment.netns).ok()?;
+        let inside = Kernel::in_netns(&netns).ok()?;
+        let link = link::find(&inside, attachment.id.ifname.as_str()).ok()??;
+        // A guest has the addresses of a port, and what it answers is its own affair.
+        if link.master.is_some() || !link.up || !router.up {
+            return None;
+        }
+        let way = route::lookup(&inside, outside(family)).ok().filter(|way| way.link == Some(link.index));
+        let by_result = attachment.result.ips.iter().find(|ip| ip.address.ip() == address);
+        let gateway = way.as_ref().and_then(|way| way.gateway).or(by_result.and_then(|ip| ip.gateway));
+        // The node answers for an address of IPv6 only when it has looked for another station that has it.
+        let own = addr::list(self.host.kernel.as_ref()?, router).unwrap_or_default();
+        if own.iter().any(|own| own.tentative && Some(own.net.ip()) == gateway) {
+            return None;
+        }
+        let station = netns.run(|| Station::open(&link)).ok()?.ok()?;
+        let way_out = route::lookup(self.host.kernel.as_ref()?, nobody(family)).ok();
+        let way_out = way_out.and_then(|way| Some((self.host.at(way.link?)?, way.gateway)));
+        let neighbour = carrier.bridge().and_then(|bridge| self.neighbour_on(bridge, attachment, family));
+        let leads_out = way.is_some() && way_out.is_some() && !is_switched;
+        let gateway = gateway.filter(|_| !is_switched);
+        let bridge = carrier.into_bridge();
+        let (ways, rules) = (BTreeMap::new(), BTreeMap::new());
+        let asked = Asked { network, attachment, family, ways, rules, bridge, is_switched, leads_out };
+        Some(Target {
+            asked,
+            address,
+            router,
+            way_out,
+            station,
+            gateway,
+            gateway_mac: None,
+            is_answered: false,
+            neighbour,
+        })
+    }
+
+    /// Another living container on a bridge.
+    fn neighbour_on(&self, bridge: &Bridge, attachment: &Attachment, family: Family) -> Option<(IpAddr, Mac)> {
+        let all = self.view.networks.iter().flat_map(|network| &network.attachments);
+        let is_other = |it: &&Attachment| it.life == Life::Lives && it.id != attachment.id;
+        let is_on_it =
+            |it: &&Attachment| it.links.iter().any(|link| link.master.as_deref() == Some(bridge.name.as_str()));
+        all.filter(is_other).filter(is_on_it).find_map(|other| {
+            let address = other.addresses.iter().find(|address| Family::from(**address) == family).copied();
+            let is_bare = other.addresses.is_empty() && family == Family::V4;
+            Some((address.or(is_bare.then(|| nobody(family)))?, mac_of(other)?.parse().ok()?))
+        })
+    }
+
+    fn send(
+        &self,
+        kernel: &Kernel,
+        targets: &mut [Target<'_>],
+        skipped: &mut Vec<String>,
+    ) -> netops::error::Result<()> {
+        let veths = targets.iter().flat_map(|target| &target.asked.attachment.links).map(|link| link.name.as_str());
+        let incoming: BTreeSet<&str> = veths.filter(|name| self.host.find(name).is_some()).collect();
+        let uplinks = targets.iter().filter_map(|target| target.way_out).map(|(link, _)| link.name.as_str());
+        let outgoing: BTreeSet<&str> =
+            uplinks.chain(targets.iter().map(|target| target.router.name.as_str())).collect();
+        let (incoming, outgoing): (Vec<_>, Vec<_>) = (incoming.into_iter().collect(), outgoing.into_iter().collect());
+        let mut session = Session::begin(&incoming, &outgoing)?;
+        skipped.append(&mut session.trace.lacks);
+        let mut by_passes: BTreeMap<&str, bool> = BTreeMap::new();
+        for target in targets.iter_mut() {
+            let by_passed = target.way_out.into_iter().map(|(link, _)| link).chain([target.router]).find(|link| {
+                *by_passes.entry(&link.name).or_insert_with(|| tc::has_filters(kernel, link).unwrap_or_default())
+            });
+            if let Some(link) = by_passed {
+                skipped.push(format!("real packets to and from other networks: programs of tc are on {}", link.name));
+            }
+            target.is_answered = Self::neighbours_answer(target);
+            // The node's own link gets what is sent to the gateway's address, whether or not it answers.
+            if target.gateway.is_some_and(|gateway| self.host.owner(gateway).is_some()) {
+                target.gateway_mac = target.router.mac.or(target.gateway_mac);
+            }
+            let mut asked = Vec::new();
+            Self::from_container(target, &mut session, by_passed.is_none(), &mut asked);
+            self.node_sends(target, &mut session, &mut asked);
+            self.settle(kernel, target, &mut session, asked)?;
+            match target.gateway {
+                Some(gateway) if !target.is_answered => without_answer(&mut target.asked, gateway),
+                _ => self.answer_to_node(kernel, target, &mut session)?,
+            }
+        }
+        self.others_send(kernel, targets, &mut session, skipped)
+    }
+
+    /// Layer 2: whether the gateway answers the container.
+    fn neighbours_answer(target: &mut Target<'_>) -> bool {
+        if let Some(gateway) = target.gateway {
+            for _ in 0..2 {
+                if target.gateway_mac.is_none() && target.station.ask(target.address, gateway).is_ok() {
+                    target.gateway_mac = target.station.answer(gateway, WITHIN);
+                }
+            }
+        }
+        target.gateway_mac.is_some()
+    }
+
+    fn from_container(target: &mut Target<'_>, session: &mut Session, outside: bool, asked: &mut Vec<(Number, Way)>) {
+        let (from, family) = (target.address, target.asked.family);
+        let ways = OUT.map(Way::Out).into_iter().filter(|_| target.asked.leads_out && outside);
+        for way in ways.chain(TO_NODE.map(Way::ToNode)) {
+            let (kind, to) = match (way, target.gateway) {
+                (Way::Out(kind), _) => (kind, nobody(family)),
+                (Way::ToNode(kind), Some(gateway)) => (kind, gateway),
+                _ => continue,
+            };
+            let Some(mac) = target.gateway_mac else {
+                let gateway = target.gateway.unwrap_or(to);
+                target.asked.ways.insert(way, Verdict::NoAnswer(gateway));
+                continue;
+            };
+            let (number, bytes) = session.packet(&Packet { from, to, kind }, false);
+            match target.station.send(mac, &bytes) {
+                Ok(()) => asked.push((number, way)),
+                Err(_) => drop(target.asked.ways.insert(way, Verdict::Lost(None))),
+            }
+        }
+        if let Some((to, mac)) = target.neighbour {
+            let (number, bytes) = session.packet(&Packet { from, to, kind: Kind::Ping }, false);
+            asked.extend(target.station.send(mac, &bytes).is_ok().then_some((number, Way::Among)));
+        }
+    }
+
+    fn node_sends(&self, target: &mut Target<'_>, session: &mut Session, asked: &mut Vec<(Number, Way)>) {
+        let Some(gateway) = target.gateway.filter(|gateway| self.host.owner(*gateway).is_some()) else { return };
+        for kind in [Kind::Ping, Kind::Tcp(80)] {
+            let way = Way::FromNode(kind);
+            let packet = Packet { from: gateway, to: target.address, kind };
+            let (number, bytes) = session.packet(&packet, false);
+            match from_node(target.address, &bytes) {
+                Ok(()) => asked.push((number, way)),
+                Err(error) => {
+                    let errno = error.os_errno().unwrap_or(netops::Errno::EINVAL);
+                    target.asked.ways.insert(way, Verdict::Refused(errno));
+                }
+            }
+        }
+    }
+
+    /// What the node asks ends where it leaves for the container, whose answer comes back.
+    fn answer_to_node(
+        &self,
+        kernel: &Kernel,
+        target: &mut Target<'_>,
+        session: &mut Session,
+    ) -> netops::error::Result<()> {
+        let is_sent = matches!(target.asked.ways.get(&Way::FromNode(Kind::Ping)), Some(Verdict::Passed(_)));
+        let (Some(gateway), Some(mac)) = (target.gateway.filter(|_| is_sent), target.gateway_mac) else {
+            return Ok(());
+        };
+        if !session.trace.has_egress {
+            return Ok(());
+        }
+        let packet = Packet { from: gateway, to: target.address, kind: Kind::Udp(DNS) };
+        let (number, bytes) = session.packet(&packet, true);
+        if from_node(target.address, &bytes).is_ok()
+            && let Some(Followed { fate: Fate::Passed(..), .. }) = session.fates(&[number])?.remove(&number)
+        {
+            let packet = Packet { from: target.address, to: gateway, kind: Kind::UdpFrom(DNS, probe::PORT) };
+            let (number, bytes) = session.packet(&packet, false);
+            let sent = target.station.send(mac, &bytes);
+            self.settle(kernel, target, session, sent.map(|()| (number, Way::Back)).into_iter().collect())?;
+        }
+        conntrack::delete_udp_flow(SocketAddr::new(gateway, probe::PORT), SocketAddr::new(target.address, DNS)).ok();
+        Ok(())
+    }
+
+    /// Takes the fates of packets as verdicts. Those that were lost are sent once more.
+    fn settle(
+        &self,
+        kernel: &Kernel,
+        target: &mut Target<'_>,
+        session: &mut Session,
+        asked: Vec<(Number, Way)>,
+    ) -> netops::error::Result<()> {
+        let numbers: Vec<Number> = asked.iter().map(|(number, _)| *number).collect();
+        let mut fates = session.fates(&numbers)?;
+        let is_lost = |it: &Followed| matches!(it.fate, Fate::Lost(_));
+        let lost: Vec<(Number, Way)> =
+            asked.iter().filter(|(number, _)| fates.get(number).is_some_and(is_lost)).copied().collect();
+        for (number, way) in lost {
+            let mut again = Vec::new();
+            if let (Way::Out(kind), Some(mac)) = (way, target.gateway_mac) {
+                let packet = Packet { from: target.address, to: nobody(target.asked.family), kind };
+                let (number, bytes) = session.packet(&packet, false);
+                again.extend(target.station.send(mac, &bytes).is_ok().then_some(number));
+            }
+            if let Some((_, fate)) = session.fates(&again)?.into_iter().next() {
+                fates.insert(number, fate);
+            }
+        }
+        for (number, way) in asked {
+            if let Some(Followed { fate, rules }) = fates.remove(&number) {
+                let verdict = self.verdict(kernel, target, way, fate);
+                if matches!(verdict, Verdict::Astray(_)) {
+                    target.asked.rules.entry(way).or_default().extend(rules);
+                }
+                // Ports of a bridge may be kept apart by its configuration.
+                if way != Way::Among || matches!(verdict, Verdict::Passed(_) | Verdict::Dropped(_)) {
+                    target.asked.ways.insert(way, verdict);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verdict(&self, kernel: &Kernel, target: &Target<'_>, way: Way, fate: Fate) -> Verdict {
+        match fate {
+            Fate::Dropped(dropped) => Verdict::Dropped(dropped),
+            Fate::Passed(seen, exit) => self.arrived(target, way, seen, exit),
+            Fate::Lost(lost) => {
+                let is_routed = |lost: &netops::probe::Lost| {
+                    lost.behind.hook == Some(Hook::Prerouting)
+                        && !lost.behind.is_of_frames
+                        && lost.behind.priority == 300
+                };
+                let seen = lost.filter(is_routed).and_then(|lost| Some((lost, lost.seen?)));
+                let refused = seen.and_then(|(_, seen)| {
+                    let by = self.host.at(seen.iif?)?;
+                    route::lookup_forwarded(kernel, seen.from, by, seen.to).err()?.os_errno()
+                });
+                refused.map_or(Verdict::Lost(lost.map(|lost| lost.behind)), Verdict::Refused)
+            }
+        }
+    }
+
+    /// Whether a packet that came to its end came to the right one.
+    fn arrived(&self, target: &Target<'_>, way: Way, seen: Seen, exit: Exit) -> Verdict {
+        let by = seen.oif.and_then(|index| self.host.at(index));
+        let network = target.asked.attachment.conf.as_ref();
+        let is_masqueraded = network.is_some_and(|conf| sets(conf, "ipMasq"));
+        let else_where = |is_translated| Some(Stray::ElseWhere { to: seen.to, is_translated });
+        let stray = match way {
+            Way::Out(_) if exit == Exit::Node => else_where(seen.to != nobody(target.asked.family)),
+            Way::Out(_) if is_masqueraded && seen.from == target.address => Some(Stray::NotMasqueraded),
+            Way::Out(_) if is_masqueraded && self.host.owner(seen.from).is_none() => Some(Stray::As(seen.from)),
+            Way::Port(Kind::Tcp(port) | Kind::Udp(port)) if seen.to != target.address => {
+                else_where(seen.to_port != port || self.host.owner(seen.to).is_none())
+            }
+            Way::Answer | Way::FromNode(_) if seen.to != target.address => else_where(false),
+            Way::Port(_) | Way::Answer | Way::FromNode(_) => {
+                by.filter(|by| by.index != target.router.index).map(|by| Stray::ByLink(by.name.clone()))
+            }
+            Way::Out(_) | Way::ToNode(_) | Way::Back | Way::Among => None,
+        };
+        stray.map_or(Verdict::Passed(seen), Verdict::Astray)
+    }
+
+    /// The ways that begin at other hosts: to ports, and back to what has asked.
+    fn others_send(
+        &self,
+        kernel: &Kernel,
+        targets: &mut [Target<'_>],
+        session: &mut Session,
+        skipped: &mut Vec<String>,
+    ) -> netops::error::Result<()> {
+        let mut ways_in: BTreeMap<u32, Outside> = BTreeMap::new();
+        for target in targets {
+            // A link without carrier takes nothing in.
+            let Some((uplink, hop)) = target.way_out.filter(|(uplink, _)| uplink.carrier) else { continue };
+            if target.asked.ways.keys().all(|way| !matches!(way, Way::Out(_))) {
+                continue;
+            }
+            if let std::collections::btree_map::Entry::Vacant(entry) = ways_in.entry(uplink.index) {
+                match Outside::new(kernel, uplink) {
+                    Ok(way_in) => drop(entry.insert(way_in)),
+                    Err(error) => {
+                        skipped.push(format!("packets that come in by {}: {error}", uplink.name));
+                        continue;
+                    }
+                }
+            }
+            let Some(way_in) = ways_in.get(&uplink.index) else { continue };
+            let family = target.asked.family;
+            let mut own = self.host.addresses_of(&uplink.name).iter().map(IpNetwork::ip);
+            let own = own.find(|own| Family::from(*own) == family && super::is_global(*own));
+            let mut asked = Vec::new();
+            for forward in target.asked.attachment.ports.iter().filter(|it| it.is_entered && !it.is_conditional) {
+                let is_own = Family::from(forward.to.ip()) == family;
+                let Some(to) = forward.address.or(own).filter(|to| is_own && !to.is_loopback()) else { continue };
+                let kind = match forward.protocol {
+                    Protocol::Tcp => Kind::Tcp(forward.port),
+                    Protocol::Udp => Kind::Udp(forward.port),
+                    Protocol::Sctp | Protocol::Dccp => continue,
+                };
+                let packet = Packet { from: hop.unwrap_or(nobody(family)), to, kind };
+                let (number, bytes) = session.packet(&packet, false);
+                if way_in.send(&bytes).is_ok() {
+                    asked.push((number, Way::Port(kind)));
+                }
+            }
+            self.settle(kernel, target, session, asked)?;
+            self.query_and_answer(kernel, target, session, way_in)?;
+        }
+        Ok(())
+    }
+
+    /// A query that ends where the uplink sends it, and its answer on the way back.
+    fn query_and_answer(
+        &self,
+        kernel: &Kernel,
+        target: &mut Target<'_>,
+        session: &mut Session,
+        way_in: &Outside,
+    ) -> netops::error::Result<()> {
+        let (Some((uplink, hop)), Some(mac)) = (target.way_out, target.gateway_mac.filter(|_| target.is_answered))
+        else {
+            return Ok(());
+        };
+        let is_known = |hop: IpAddr| netops::neighbour::find(kernel, uplink, hop).ok().flatten().is_some();
+        let resolves = uplink.mac.is_some() && !uplink.no_arp;
+        if !session.trace.has_egress
+            || resolves && hop.is_some_and(|hop| !self.hop_answers(uplink, hop) && !is_known(hop))
+        {
+            return Ok(());
+        }
+        let (from, to) = (target.address, nobody(target.asked.family));
+        let (number, bytes) = session.packet(&Packet { from, to, kind: Kind::Udp(DNS) }, true);
+        if target.station.send(mac, &bytes).is_err() {
+            return Ok(());
+        }
+        let Some(Followed { fate, rules }) = session.fates(&[number])?.remove(&number) else { return Ok(()) };
+        let way = Way::Out(Kind::Udp(DNS));
+        if let Fate::Passed(seen, Exit::Link) = &fate {
+            // An answer that is not known owes it to what the query met.
+            target.asked.rules.insert(Way::Answer, rules.clone());
+            let kind = Kind::UdpFrom(seen.to_port, seen.from_port);
+            let (number, bytes) = session.packet(&Packet { from: to, to: seen.from, kind }, false);
+            let sent = way_in.send(&bytes);
+            self.settle(kernel, target, session, sent.map(|()| (number, Way::Answer)).into_iter().collect())?;
+        }
+        let verdict = self.verdict(kernel, target, way, fate);
+        // Without a word from the next hop, what is behind the last hook is beyond the node.
+        let is_beyond = matches!(&verdict, Verdict::Lost(Some(behind)) if behind.hook == Some(Hook::Postrouting));
+        if !is_beyond {
+            target.asked.rules.insert(way, rules);
+            target.asked.ways.insert(way, verdict);
+        }
+        let client = SocketAddr::new(from, probe::PORT);
+        conntrack::delete_udp_flow(client, SocketAddr::new(to, DNS)).ok();
+        Ok(())
+    }
+
+    /// Whether the next hop answers on the link to other networks.
+    fn hop_answers(&self, uplink: &Link, hop: IpAddr) -> bool {
+        let own =
+            self.host.addresses_of(&uplink.name).iter().map(IpNetwork::ip).find(|own| own.is_ipv4() == hop.is_ipv4());
+        let (Some(own), Ok(station)) = (own, Station::open(uplink)) else { return false };
+        station.ask(own, hop).is_ok() && station.answer(hop, WITHIN).is_some()
+    }
+}
