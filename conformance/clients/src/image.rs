@@ -21,25 +21,16 @@ const APPLETS: [&str; 9] = ["cat", "echo", "hostname", "ip", "nc", "ping", "sh",
 pub struct Image {
     /// The image's name, with registry and tag.
     pub name: String,
-    /// The archive.
     pub archive: PathBuf,
 }
 
 impl Image {
     /// Debian's static busybox under the names of some applets, with the command to run when none is given.
-    ///
-    /// # Panics
-    /// When there is no busybox or `tar`, or no space.
-    #[must_use]
     pub fn busybox(node: &RuntimeNode, name: &str, command: &[&str]) -> Self {
         Self::filled(node, name, command, fill)
     }
 
     /// The files that `fill` puts into the folder `/`; executables are looked for in `/bin`.
-    ///
-    /// # Panics
-    /// When there is no `tar`, or no space.
-    #[must_use]
     pub fn filled(node: &RuntimeNode, name: &str, command: &[&str], fill: impl FnOnce(&Path)) -> Self {
         let folder = node.work_dir().join(name.replace(['/', ':'], "_"));
         let (root, content) = (folder.join("root"), folder.join("content"));

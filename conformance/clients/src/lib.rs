@@ -14,12 +14,10 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test that called it")]
 
-mod cgroup;
 pub mod containerd;
 mod image;
-mod polling;
 mod runtime_node;
 
 pub use image::Image;
-pub use polling::{DEADLINE, until};
 pub use runtime_node::{Cached, RuntimeNode, Whose};
+pub use runtime_node::{DEADLINE, until};

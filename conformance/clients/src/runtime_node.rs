@@ -1,16 +1,14 @@
 //! A node for a container runtime, one that also has cgroups, `/opt/cni/bin` and programs.
 
+use nix::mount::{MsFlags, mount};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-
-use nix::mount::{MsFlags, mount};
-use serde_json::Value;
+use std::time::{Duration, Instant};
 use testns::{Node, Subject, skip};
-
-use crate::cgroup;
 
 /// Where Debian has the runtimes and what they call.
 const PROGRAM_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
@@ -43,14 +41,12 @@ pub struct Cached {
 
 impl RuntimeNode {
     /// A node with our plugins, if these programs are installed and containers can be started; else says `SKIP` and why.
-    #[must_use]
     #[track_caller]
     pub fn with_programs(programs: &[&str]) -> Option<Self> {
         Self::with(Whose::Ours, programs)
     }
 
     /// As [`RuntimeNode::with_programs`], with plugins of either side.
-    #[must_use]
     #[track_caller]
     pub fn with(whose: Whose, programs: &[&str]) -> Option<Self> {
         if let Some(why) = obstacle(programs) {
@@ -59,7 +55,7 @@ impl RuntimeNode {
             return None;
         }
         let node = Node::new();
-        cgroup::mount_hierarchies();
+        mount_hierarchies();
         cover("/opt");
         let runtime_node = Self { node };
         runtime_node.install(whose);
@@ -68,9 +64,6 @@ impl RuntimeNode {
     }
 
     /// [`Node::remember`], once the kernel is through with what it does later for links that came up.
-    ///
-    /// # Panics
-    /// When it is not within 20 s.
     #[track_caller]
     pub fn remember_settled(&self) {
         let links = self.host().links().into_iter();
@@ -81,7 +74,6 @@ impl RuntimeNode {
     }
 
     /// Where runtimes look for plugins.
-    #[must_use]
     pub fn plugin_dir(&self) -> &'static Path {
         Path::new("/opt/cni/bin")
     }
@@ -128,10 +120,6 @@ impl RuntimeNode {
     }
 
     /// The cache entries of a container on a network, as the runtime's own library wrote them.
-    ///
-    /// # Panics
-    /// When one is not JSON.
-    #[must_use]
     pub fn cached(&self, container_id: &str) -> Vec<Cached> {
         let entries = fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten();
         let entries = entries.map(|entry| {
@@ -143,7 +131,6 @@ impl RuntimeNode {
     }
 
     /// Files of host-local for a network: one for each address, named by it.
-    #[must_use]
     pub fn reservations(&self, network: &str) -> Vec<String> {
         let folder = Path::new("/var/lib/cni/networks").join(network);
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -156,7 +143,6 @@ impl RuntimeNode {
 
 impl Cached {
     /// The addresses of the result, with prefix lengths.
-    #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let ips = self.entry["result"]["ips"].as_array().into_iter().flatten();
         ips.filter_map(|ip| ip["address"].as_str()).map(str::to_owned).collect()
@@ -193,4 +179,56 @@ fn find_program(name: &str) -> Option<PathBuf> {
 fn cover(folder: &str) {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some("mode=0755")).unwrap();
+}
+
+/// Time for one step of a runtime.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Asks again and again until there is an answer: for states of a runtime that it has no event for.
+#[track_caller]
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(start.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain for {what}");
+        std::thread::park_timeout(AGAIN);
+    }
+}
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Mounts the hierarchies that the process is in where runtimes look for them.
+///
+/// A node's fresh sysfs hides those of the machine. What is mounted from a cgroup namespace shows nothing but the cgroup it was made in.
+pub(crate) fn mount_hierarchies() {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let controllers: Vec<_> = own.lines().filter_map(|line| line.split(':').nth(1)).collect();
+    if controllers == [""] {
+        return mount_at(Path::new(ROOT), "cgroup2", None);
+    }
+    mount_at(Path::new(ROOT), "tmpfs", Some("mode=0755"));
+    for names in controllers {
+        match names.strip_prefix("name=") {
+            Some(name) => mount_below_root(name, "cgroup", Some(&format!("none,name={name}"))),
+            None if names.is_empty() => mount_below_root("unified", "cgroup2", None),
+            None => mount_below_root(names, "cgroup", Some(names)),
+        }
+    }
+}
+
+fn mount_below_root(name: &str, kind: &str, options: Option<&str>) {
+    let path = Path::new(ROOT).join(name);
+    fs::create_dir(&path).unwrap();
+    mount_at(&path, kind, options);
+}
+
+fn mount_at(path: &Path, kind: &str, options: Option<&str>) {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    if let Err(error) = mount(Some(kind), path, Some(kind), flags, options) {
+        panic!("cannot mount {kind} ({options:?}) on {}: {error}", path.display());
+    }
 }

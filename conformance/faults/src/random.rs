@@ -6,7 +6,6 @@ pub struct Random(u64);
 
 impl Random {
     /// The sequence of a seed.
-    #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut numbers = Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         (0..8).for_each(|_| {

@@ -3,25 +3,16 @@
 #![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
 
 /// The text of a variable, if it is set.
-#[must_use]
 pub fn text(variable: &str) -> Option<String> {
     std::env::var(variable).ok()
 }
 
 /// The number in a variable, if it is set.
-///
-/// # Panics
-/// The variable is not a number.
-#[must_use]
 pub fn number(variable: &str) -> Option<u64> {
     text(variable).map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
 /// The number in a variable, or another one if it is not set.
-///
-/// # Panics
-/// The variable is not a number.
-#[must_use]
 pub fn number_or(variable: &str, otherwise: u64) -> u64 {
     number(variable).unwrap_or(otherwise)
 }

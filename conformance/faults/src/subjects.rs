@@ -4,22 +4,16 @@ pub use conformance::subjects::Who;
 use testns::{Call, Node, Subject};
 
 /// Whether the reference's plugins are here; if not, prints that the test is skipped.
-#[must_use]
 pub fn has_reference() -> bool {
     testns::reference_or_skip(std::thread::current().name().unwrap_or("test")).is_some()
 }
 
 /// A fresh node.
-#[must_use]
 pub fn node() -> Node {
     Node::with(&Subject::ours())
 }
 
 /// The call, made with one of the two sets.
-///
-/// # Panics
-/// The reference's plugins are not here.
-#[must_use]
 pub fn by(who: Who, node: &Node, plugin: &str, call: Call) -> Call {
     let folder = match who {
         Who::Ours => node.bin_dir().display().to_string(),
@@ -30,7 +24,6 @@ pub fn by(who: Who, node: &Node, plugin: &str, call: Call) -> Call {
 }
 
 /// State that the kernel changes by itself while a link has a carrier.
-#[must_use]
 pub fn is_the_kernels(line: &str) -> bool {
     let is_local_route = line.contains("route ") && line.contains("::") && line.contains(" table 255 ");
     is_local_route || ["fe80::", " ff00::/8 ", "neighbour "].iter().any(|word| line.contains(word))

@@ -14,7 +14,6 @@ const RTM_GETNEIGH: u16 = 30;
 /// An address of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// The link.
     pub link: String,
     /// The address.
     pub ip: IpAddr,
@@ -29,7 +28,6 @@ pub struct Address {
 /// A neighbour entry that a process set, rather than the kernel learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The link.
     pub link: String,
     /// The neighbour's address.
     pub ip: IpAddr,
@@ -39,22 +37,18 @@ pub struct Neighbour {
 
 impl Address {
     /// IPv6 duplicate address detection is still under way.
-    #[must_use]
     pub fn is_tentative(&self) -> bool {
         self.flags & 0x40 != 0
     }
 }
 
 impl Namespace {
-    /// All addresses.
-    #[must_use]
     #[track_caller]
     pub fn addresses(&self) -> Vec<Address> {
         self.enter(|| addresses(&Names::now()))
     }
 
     /// Global addresses of one link as `10.1.0.5/24`, in the kernel's order.
-    #[must_use]
     #[track_caller]
     pub fn global_addresses(&self, link: &str) -> Vec<String> {
         let all = self.addresses().into_iter();

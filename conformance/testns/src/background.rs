@@ -24,10 +24,6 @@ pub struct Background {
 
 impl Background {
     /// Starts a process whose stderr the test reads, and whose stdout nothing reads.
-    ///
-    /// # Panics
-    /// When it cannot be started.
-    #[must_use]
     pub fn with_stderr(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().must("start the process");
         let lines = lines(child.stderr.take().must("take its stderr"));
@@ -35,10 +31,6 @@ impl Background {
     }
 
     /// Starts a process whose stdout the test reads; its stderr is the test's.
-    ///
-    /// # Panics
-    /// When it cannot be started.
-    #[must_use]
     pub fn with_stdout(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().must("start the process");
         let lines = lines(child.stdout.take().must("take its stdout"));
@@ -46,9 +38,6 @@ impl Background {
     }
 
     /// Waits for a line with `text` that no earlier wait has passed, and returns it.
-    ///
-    /// # Panics
-    /// When none comes within a minute.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) -> String {
         self.wait_for_all([text]);
@@ -56,9 +45,6 @@ impl Background {
     }
 
     /// Waits until each of the texts has been in a line that no earlier wait has passed, in any order.
-    ///
-    /// # Panics
-    /// When they do not come within a minute.
     #[track_caller]
     pub fn wait_for_all<S: AsRef<str>>(&mut self, texts: impl IntoIterator<Item = S>) {
         let mut texts: Vec<String> = texts.into_iter().map(|text| text.as_ref().to_owned()).collect();
@@ -83,17 +69,11 @@ impl Background {
     }
 
     /// Sends a signal.
-    ///
-    /// # Panics
-    /// When the process has ended and was waited for.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).must("send a signal");
     }
 
     /// Sends a signal and waits for the end; returns all lines.
-    ///
-    /// # Panics
-    /// As [`Background::signal`].
     pub fn end(&mut self, signal: Signal) -> String {
         self.signal(signal);
         self.child.wait().must("wait for the process");
@@ -107,9 +87,6 @@ impl Background {
     }
 
     /// Waits for the end, and returns the exit code; `None` after a signal.
-    ///
-    /// # Panics
-    /// When the process runs on for a minute.
     #[track_caller]
     pub fn exit_code(&mut self) -> Option<i32> {
         let start = Instant::now();
@@ -123,13 +100,11 @@ impl Background {
     }
 
     /// The lines that waits have passed.
-    #[must_use]
     pub fn seen(&self) -> &[String] {
         &self.seen
     }
 
     /// The process' pid.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -16,7 +16,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The verb of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the specification's words")]
 pub enum Verb {
     Add,
     Del,
@@ -54,47 +53,34 @@ impl Call {
     }
 
     /// Calls this plugin, whatever the config's `type` is; needed when that is broken on purpose.
-    #[must_use]
     pub fn plugin(mut self, name: &str) -> Self {
         self.plugin = Some(name.to_owned());
         self
     }
 
     /// Sets `CNI_ARGS`.
-    #[must_use]
     pub fn args(self, args: &str) -> Self {
         self.variable("CNI_ARGS", args)
     }
 
     /// Sets a variable, replacing what the verb would have.
-    #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), Some(value.to_owned())));
         self
     }
 
     /// Leaves out a variable that the verb would have.
-    #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.environment.push((name.to_owned(), None));
         self
     }
 
     /// Puts `prevResult` into the config.
-    ///
-    /// # Panics
-    /// When the config is no JSON object.
-    #[must_use]
     #[track_caller]
     pub fn prev_result(self, result: &Value) -> Self {
         self.with_config(|config| config["prevResult"] = result.clone())
     }
 
-    /// Changes the config.
-    ///
-    /// # Panics
-    /// When it is no JSON.
-    #[must_use]
     #[track_caller]
     pub fn with_config(mut self, change: impl FnOnce(&mut Value)) -> Self {
         let mut config: Value = serde_json::from_str(&self.config).must("read the config");
@@ -104,16 +90,12 @@ impl Call {
     }
 
     /// Sets the time limit of the call, 60 s by default.
-    #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
     /// Makes the call.
-    ///
-    /// # Panics
-    /// When the plugin is not there, or takes longer than the deadline.
     #[track_caller]
     pub fn run(&self, node: &Node) -> Reply {
         let mut command = Command::new(self.executable(node));
@@ -123,7 +105,6 @@ impl Call {
     }
 
     /// As [`Call::run`], or `None` when it takes longer than the deadline.
-    #[must_use]
     #[track_caller]
     pub fn try_run(&self, node: &Node) -> Option<Reply> {
         let mut command = Command::new(self.executable(node));
@@ -132,10 +113,6 @@ impl Call {
     }
 
     /// The call's parameters: the executable, its whole environment, its stdin.
-    ///
-    /// # Panics
-    /// When neither the config nor the call names a plugin.
-    #[must_use]
     #[track_caller]
     pub fn invocation(&self, node: &Node) -> (PathBuf, Vec<(String, String)>, String) {
         (self.executable(node), self.variables(node), self.config.clone())
@@ -206,9 +183,7 @@ pub struct Reply {
 /// An error object as a plugin printed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// `code`.
     pub code: u64,
-    /// `msg`.
     pub msg: String,
     /// `details`; empty if left out.
     pub details: String,
@@ -216,9 +191,6 @@ pub struct Failure {
 
 impl Reply {
     /// The result, after checking that the call succeeded; `null` where nothing was printed.
-    ///
-    /// # Panics
-    /// When the plugin failed or printed something else than one JSON value.
     #[track_caller]
     pub fn ok(&self) -> Value {
         assert!(self.output.code() == 0, "expected success, but {self}");
@@ -229,9 +201,6 @@ impl Reply {
     }
 
     /// The error object, after checking that the call failed with that code.
-    ///
-    /// # Panics
-    /// When the plugin succeeded, or its error has another code or no `msg`.
     #[track_caller]
     pub fn fails_with(&self, code: u64) -> Failure {
         let failure = self.fails();
@@ -240,9 +209,6 @@ impl Reply {
     }
 
     /// The error object, after checking that the call failed.
-    ///
-    /// # Panics
-    /// When the plugin succeeded or printed no error object.
     #[track_caller]
     pub fn fails(&self) -> Failure {
         assert!(self.output.code() != 0, "expected a failure, but {self}");

@@ -53,25 +53,21 @@ impl Container {
     }
 
     /// The container ID.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
     /// Returns the container's network namespace.
-    #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
     /// The attachment `eth0`.
-    #[must_use]
     pub fn attachment(&self) -> Attachment {
         self.attachment_as("eth0")
     }
 
     /// An attachment under any interface name.
-    #[must_use]
     pub fn attachment_as(&self, ifname: &str) -> Attachment {
         let netns = self.namespace.path().display().to_string();
         Attachment { container_id: self.id.clone(), netns, ifname: ifname.to_owned() }
@@ -80,9 +76,6 @@ impl Container {
     /// Ends the container in the given way and returns the runtime's parameters for it afterwards.
     ///
     /// The kernel removes the namespace itself, and the links in it, a moment later.
-    ///
-    /// # Panics
-    /// When it ended before.
     #[track_caller]
     pub fn leave(&self, remains: Remains) -> Attachment {
         let mut attachment = self.attachment();
@@ -101,9 +94,6 @@ impl Container {
 
     /// As [`Container::leave`] with [`Remains::Gone`], and waits until the kernel has removed its veth pairs with the node:
     /// for tests of what does not count any more once a container has ended.
-    ///
-    /// # Panics
-    /// When it ended before, or something else keeps the namespace.
     #[track_caller]
     pub fn end(&self) {
         let ends = self.ends_on_the_node();
@@ -131,7 +121,6 @@ impl Container {
 
 impl Attachment {
     /// The parameters of verbs without a container: empty.
-    #[must_use]
     pub fn none() -> Self {
         Self { container_id: String::new(), netns: String::new(), ifname: String::new() }
     }

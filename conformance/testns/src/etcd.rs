@@ -31,9 +31,6 @@ impl Etcd {
     /// two until they answer. An error names the program that is missing, and its package.
     ///
     /// The folder gets `ca.pem`, and certificates and keys of the users `root`, `node` and `stranger`, `node.pem` and `node.key`.
-    ///
-    /// # Errors
-    /// A sentence: a program is not there.
     pub fn start(folder: &Path, host: &str) -> Result<Self, String> {
         for program in [["etcd", "--version"], ["etcdctl", "version"], ["openssl", "version"]] {
             if Command::new(program[0]).arg(program[1]).stdout(Stdio::null()).status().is_err() {
@@ -52,7 +49,6 @@ impl Etcd {
     }
 
     /// The key `store` of plugin `cluster`, for the user `node`.
-    #[must_use]
     pub fn store(&self) -> Value {
         let of = |name: &str| self.folder.join(name);
         json!({
@@ -63,7 +59,6 @@ impl Etcd {
     }
 
     /// Whether the user `node` can read a key within 20 s: a leader is elected.
-    #[must_use]
     pub fn is_ready(&self, key: &str) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(20) {
@@ -85,18 +80,12 @@ impl Etcd {
     }
 
     /// Kills a member, of 0 to 2.
-    ///
-    /// # Panics
-    /// When there is none of that number.
     pub fn kill(&mut self, at: usize) {
         self.members[at].kill().must("kill a member");
         self.members[at].wait().must("wait for a member");
     }
 
     /// Starts a killed member again, with its data.
-    ///
-    /// # Panics
-    /// When there is none of that number.
     pub fn restart(&mut self, at: usize) {
         self.members[at] = self.member(at, "existing");
     }
@@ -125,7 +114,6 @@ impl Etcd {
     }
 
     /// The number of the leader among the members.
-    #[must_use]
     pub fn leader(&self) -> usize {
         let text = self.ctl("root", &["endpoint", "status", "--cluster", "--write-out=json"]);
         let all: Value = serde_json::from_str(&text).must("read etcdctl's answer");

@@ -53,7 +53,6 @@ impl Feature {
     ];
 
     /// Returns whether this kernel has the feature, tested in a namespace of its own.
-    #[must_use]
     pub fn is_here(self) -> bool {
         static HERE: OnceLock<Vec<Feature>> = OnceLock::new();
         let here = HERE.get_or_init(|| {
@@ -71,7 +70,6 @@ impl Feature {
     ///     return;
     /// }
     /// ```
-    #[must_use]
     pub fn or_skip(self) -> bool {
         if !self.is_here() {
             let thread = thread::current();

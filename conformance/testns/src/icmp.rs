@@ -26,9 +26,6 @@ static IDENTIFIER: AtomicU16 = AtomicU16::new(1);
 
 impl Namespace {
     /// Checks that an address answers echo requests, v4 or v6.
-    ///
-    /// # Panics
-    /// No answer comes within 10 s.
     #[track_caller]
     pub fn ping(&self, to: impl Into<IpAddr>) {
         let to = to.into();
@@ -37,10 +34,6 @@ impl Namespace {
     }
 
     /// Whether an address answers echo requests within a time.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered or allows no raw socket.
-    #[must_use]
     #[track_caller]
     pub fn pings(&self, to: impl Into<IpAddr>, within: Duration) -> bool {
         let to = to.into();
@@ -62,10 +55,6 @@ impl Namespace {
     }
 
     /// Sends echo requests to many IPv4 addresses, some at a time; those that did not answer.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered or allows no raw socket.
-    #[must_use]
     #[track_caller]
     pub fn find_silent(&self, targets: &[Ipv4Addr], within: Duration) -> Vec<Ipv4Addr> {
         let socket = self.enter(|| open(true)).must("open an ICMP socket");
@@ -75,9 +64,6 @@ impl Namespace {
 
     /// Sends a router advertisement from the link-local address of a link to all nodes there:
     /// a host that accepts it gets a default route and an address of `prefix` (a /64).
-    ///
-    /// # Panics
-    /// When the link has no link-local address, or the kernel refuses the packet.
     #[track_caller]
     pub fn advertise_router(&self, link: &str, prefix: Ipv6Addr) {
         const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

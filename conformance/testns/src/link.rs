@@ -21,13 +21,11 @@ const IFLA_IFNAME: u16 = 3;
 pub struct Link {
     /// Index in its namespace.
     pub index: u32,
-    /// Name.
     pub name: String,
     /// Kind: `veth`, `bridge`; empty for `lo` and hardware.
     pub kind: String,
     /// Hardware address in lower case, with colons.
     pub mac: String,
-    /// MTU in bytes.
     pub mtu_bytes: u32,
     /// Transmit queue length in packets.
     pub tx_queue: u32,
@@ -43,7 +41,6 @@ pub struct Link {
     pub peer: Option<u32>,
     /// The kernel's number for the peer's namespace, if it is another one.
     pub peer_namespace: Option<u32>,
-    /// Alias.
     pub alias: Option<String>,
     /// Operational state, RFC 2863: `up`, `down`, `lowerlayerdown`, ...
     pub state: &'static str,
@@ -77,21 +74,16 @@ pub struct PortVlan {
 
 impl Namespace {
     /// All links, by index.
-    #[must_use]
     #[track_caller]
     pub fn links(&self) -> Vec<Link> {
         self.enter(links)
     }
 
-    /// The link of that name, if there is one.
-    #[must_use]
     #[track_caller]
     pub fn find_link(&self, name: &str) -> Option<Link> {
         self.links().into_iter().find(|link| link.name == name)
     }
 
-    /// The link of that name.
-    #[must_use]
     #[track_caller]
     pub fn link(&self, name: &str) -> Link {
         let place = self.path().display();
@@ -99,7 +91,6 @@ impl Namespace {
     }
 
     /// VLANs of all bridges and bridge ports.
-    #[must_use]
     #[track_caller]
     pub fn port_vlans(&self) -> Vec<PortVlan> {
         self.enter(|| port_vlans(&Names::now()))
@@ -137,7 +128,6 @@ pub(crate) fn links() -> Vec<Link> {
     links_of(&messages, &Names::of(&messages))
 }
 
-/// The links of [`messages`].
 pub(crate) fn links_of(messages: &[Message], names: &Names) -> Vec<Link> {
     messages.iter().map(|message| Link::parse(&message.body, names)).collect()
 }

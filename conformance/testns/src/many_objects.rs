@@ -20,9 +20,6 @@ const IPV4: u8 = 2;
 
 impl Namespace {
     /// Gives a bridge ports until it has `count`, in one request.
-    ///
-    /// # Panics
-    /// When there is no such bridge, or it takes no more.
     #[track_caller]
     pub fn crowd_bridge(&self, bridge: &str, count: usize) {
         let master = self.link(bridge).index;

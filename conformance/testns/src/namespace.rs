@@ -17,15 +17,28 @@ pub struct Namespace {
     path: PathBuf,
 }
 
+/// A machine with Docker, a kubelet and a VPN: a sysctl and its value a line.
+const USED_NODE: &str = include_str!("../used-node");
+
+/// With `TESTNS_USED_NODE` the thread's new namespace begins as on such a machine: the kernel copies the first namespace's settings of IPv4
+/// (`net.core.devconf_inherit_init_net`). A test may have made them read-only.
+pub(crate) fn inherit() {
+    if std::env::var_os("TESTNS_USED_NODE").is_none() {
+        return;
+    }
+    let of_ipv4 = USED_NODE.lines().filter(|line| line.starts_with("net/ipv4/"));
+    for (key, value) in of_ipv4.filter_map(|line| line.split_once('=')) {
+        std::fs::write(format!("/proc/sys/{key}"), value).ok();
+    }
+}
+
 impl Namespace {
     /// The namespace at `path`.
-    #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
     /// The namespace of the calling thread, for as long as that thread lives.
-    #[must_use]
     pub fn of_this_thread() -> Self {
         let task = std::fs::read_link("/proc/thread-self").must("read /proc/thread-self");
         Self::at(Path::new("/proc").join(task).join("ns/net"))
@@ -38,6 +51,7 @@ impl Namespace {
         let bound = std::thread::scope(|scope| {
             let maker = scope.spawn(|| {
                 nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
+                inherit();
                 for (key, value) in sysctls {
                     let path = format!("/proc/sys/{key}");
                     std::fs::write(&path, value).must(format_args!("write {value} to {path}"));
@@ -54,8 +68,6 @@ impl Namespace {
         Self::at(path)
     }
 
-    /// The path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -64,9 +76,6 @@ impl Namespace {
     ///
     /// A socket opened there stays in the namespace wherever it is used later, and a process
     /// spawned there runs in it.
-    ///
-    /// # Panics
-    /// When the namespace cannot be entered, and with `work`'s own panic.
     #[track_caller]
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let what = format!("enter the namespace {}", self.path.display());
@@ -85,7 +94,6 @@ impl Namespace {
     }
 
     /// A sysctl of the namespace, by its path below `/proc/sys`, without the final newline.
-    #[must_use]
     #[track_caller]
     pub fn sysctl(&self, key: &str) -> String {
         let path = format!("/proc/sys/{key}");

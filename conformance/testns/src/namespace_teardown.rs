@@ -20,9 +20,6 @@ impl Node {
     ///
     /// The kernel does so later, one batch after the other. So a namespace ends here whose veth leads to the node: once the
     /// veth is gone, the batch is under way. When a second one's is gone, the batch is over.
-    ///
-    /// # Panics
-    /// When that is not done within `deadline`.
     #[track_caller]
     pub fn settle(&self, deadline: Duration) {
         for round in ["settle0", "settle1"] {

@@ -43,7 +43,6 @@ const KINDS: [Kind; 5] = [
 
 impl Namespace {
     /// The nftables ruleset, a line an object: `nft rule inet ...`.
-    #[must_use]
     #[track_caller]
     pub fn nft(&self) -> Vec<String> {
         self.enter(ruleset)

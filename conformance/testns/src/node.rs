@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::call::{Call, Reply, Verb};
 use crate::must::Must;
 use crate::snapshot::{Snapshot, changes};
-use crate::{Attachment, Container, Namespace, Subject, mounts, sysctls, topology};
+use crate::{Attachment, Container, Namespace, Subject, mounts, namespace, sysctls, topology};
 
 const WORK: &str = "/run/testns";
 
@@ -37,17 +37,12 @@ pub struct Node {
 
 impl Node {
     /// A node without plugins.
-    ///
-    /// # Panics
-    /// When the machine could be harmed or forbids namespaces, and when the thread has a node.
-    #[must_use]
     #[track_caller]
     pub fn new() -> Self {
         Self::bare()
     }
 
     /// A node with the given plugins.
-    #[must_use]
     #[track_caller]
     pub fn with(subject: &Subject) -> Self {
         let node = Self::bare();
@@ -59,7 +54,6 @@ impl Node {
     ///
     /// The node's state is not recorded until [`Node::remember`]: a snapshot of a node takes as long as a call of a plugin,
     /// and thousands of these nodes are made.
-    #[must_use]
     #[track_caller]
     pub fn with_folders<'a>(folders: impl DoubleEndedIterator<Item = &'a Path>) -> Self {
         let node = Self::unseen();
@@ -102,35 +96,27 @@ impl Node {
     }
 
     /// The node's own network namespace.
-    #[must_use]
     pub fn host(&self) -> &Namespace {
         &self.host
     }
 
     /// A folder for the test's own files, removed with the node; [`Node::snapshot`] leaves it out.
-    #[must_use]
     pub fn work_dir(&self) -> &Path {
         Path::new(WORK)
     }
 
     /// The folder of the plugins, and the `CNI_PATH` of each call.
-    #[must_use]
     pub fn bin_dir(&self) -> PathBuf {
         self.work_dir().join("bin")
     }
 
     /// Makes a container with a new ID and an empty network namespace.
-    #[must_use]
     #[track_caller]
     pub fn container(&self) -> Container {
         self.container_named(&self.next_id())
     }
 
     /// Makes a container with the given ID.
-    ///
-    /// # Panics
-    /// When there is one of that ID, or the kernel refuses a namespace.
-    #[must_use]
     #[track_caller]
     pub fn container_named(&self, id: &str) -> Container {
         Container::create(id, self.host(), &[])
@@ -138,7 +124,6 @@ impl Node {
 
     /// As [`Node::container`], but its kernel does not look for duplicates of IPv6 addresses, which takes 1 to 2 s: for calls
     /// that are not what is tested.
-    #[must_use]
     #[track_caller]
     pub fn container_without_probes(&self) -> Container {
         // Duplicate address detection sends no probe, and ends at once.
@@ -151,10 +136,6 @@ impl Node {
     }
 
     /// Makes a namespace that is no container: another machine, which the test connects.
-    ///
-    /// # Panics
-    /// When there is one of that name, or the kernel refuses it.
-    #[must_use]
     #[track_caller]
     pub fn remote(&self, name: &str) -> Namespace {
         Namespace::create(&Path::new("/run/netns").join(name), &[])
@@ -170,9 +151,6 @@ impl Node {
     }
 
     /// Puts one plugin of a subject into [`Node::bin_dir`]: their bridge beside our host-local, say.
-    ///
-    /// # Panics
-    /// When the subject has none of that name.
     #[track_caller]
     pub fn install_one(&self, subject: &Subject, name: &str) {
         let executable = subject.executable(name).must(format_args!("find the plugin {name} in {subject:?}"));
@@ -200,9 +178,6 @@ impl Node {
     }
 
     /// Calls the plugin that the config names in `type`; [`Call`] has more parameters.
-    ///
-    /// # Panics
-    /// When the plugin is not there, or takes longer than a minute.
     #[track_caller]
     pub fn call(&self, verb: Verb, config: impl fmt::Display, attachment: impl Into<Attachment>) -> Reply {
         Call::new(verb, config, attachment).run(self)
@@ -210,7 +185,6 @@ impl Node {
 
     /// The state of the node: network, nft rules, sysctls and the files of `/run`, `/var/lib/cni` and `/etc/cni`, a
     /// line each.
-    #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.host.enter(|| Snapshot::of_node(&self.sysctls))
     }
@@ -221,10 +195,6 @@ impl Node {
     }
 
     /// Lines that disappeared (`-`) and appeared (`+`) since the node was made or last recorded.
-    ///
-    /// # Panics
-    /// When it comes from [`Node::with_folders`] and was never recorded.
-    #[must_use]
     #[track_caller]
     pub fn changes(&self) -> String {
         let before = self.before.lock().must("lock the snapshot");
@@ -232,9 +202,6 @@ impl Node {
     }
 
     /// Checks that nothing has changed since the node was made or last recorded.
-    ///
-    /// # Panics
-    /// With the changes, if there are any.
     #[track_caller]
     pub fn assert_as_before(&self) {
         let changes = self.changes();
@@ -242,9 +209,6 @@ impl Node {
     }
 
     /// As [`Node::assert_as_before`], without lines for which `expected` is true.
-    ///
-    /// # Panics
-    /// With the other changes, if there are any.
     #[track_caller]
     pub fn assert_as_before_except(&self, expected: impl Fn(&str) -> bool) {
         let changes = self.changes();
@@ -268,9 +232,13 @@ impl Drop for Node {
 
 /// Sets the new network namespace to a node's defaults, whatever the machine's own settings are.
 fn fresh_network() {
+    namespace::inherit();
     topology::set_lo_up();
     let settings = [
-        ("ipv4/ip_forward", "0"), // the kernel copies this one from the machine
+        // The kernel copies these from the machine.
+        ("ipv4/ip_forward", "0"),
+        ("ipv4/conf/all/route_localnet", "0"),
+        ("ipv4/conf/default/route_localnet", "0"),
         ("ipv6/conf/all/forwarding", "0"),
         ("ipv6/conf/all/disable_ipv6", "0"),
         ("ipv6/conf/default/disable_ipv6", "0"),

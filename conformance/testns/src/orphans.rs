@@ -13,17 +13,11 @@ use nix::unistd::Pid;
 
 /// Makes this process the parent of orphans among its descendants, so that [`wait`] waits for them. The one that it replaces, PID 1 of
 /// a container, may wait for none, or late.
-///
-/// # Errors
-/// The kernel refused it.
 pub fn adopt() -> Result<(), String> {
     set_child_subreaper(true).map_err(|errno| format!("cannot inherit orphaned processes: {errno}"))
 }
 
 /// Waits until this process has no child left, and returns when the last one ended; `None` if none was left before.
-///
-/// # Errors
-/// Some were left after the deadline. They were killed.
 pub fn wait(deadline: Duration) -> Result<Option<Instant>, String> {
     if !any_left(WaitPidFlag::WNOHANG) {
         return Ok(None);

@@ -34,7 +34,6 @@ pub struct Output {
 
 impl Output {
     /// Exit code; a signal counts as 128 and its number, as in a shell.
-    #[must_use]
     pub fn code(&self) -> i32 {
         let signal = self.status.signal().map(|signal| 128 + signal);
         self.status.code().or(signal).unwrap_or(-1)
@@ -52,9 +51,6 @@ pub fn own_descriptors() {
 }
 
 /// Writes files of which no child of another thread holds a descriptor: see [`own_descriptors`].
-///
-/// # Panics
-/// When the kernel refuses a thread or a table of descriptors, and when `write` panics.
 pub fn unshared<T: Send>(write: impl FnOnce() -> T + Send) -> T {
     let write = || {
         own_descriptors();
@@ -64,18 +60,12 @@ pub fn unshared<T: Send>(write: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Writes a file that no child of another thread closes later.
-///
-/// # Errors
-/// The kernel's error about the file.
 pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, content) = (path.as_ref(), content.as_ref());
     unshared(|| fs::write(path, content))
 }
 
 /// Writes a program or script that can be executed as soon as this returns.
-///
-/// # Errors
-/// The kernel's error about the file.
 pub fn write_executable(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     write_unshared(&path, content)?;
     fs::set_permissions(path, Permissions::from_mode(0o755))
@@ -84,10 +74,6 @@ pub fn write_executable(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io
 /// Runs a command to its end in a process group of its own.
 ///
 /// Any program may be run this way: it sees the network and mount namespaces of the calling thread.
-///
-/// # Panics
-/// When it cannot be started, and when it (or a child that holds its output) is not through within `deadline`: the
-/// group is killed first.
 #[track_caller]
 pub fn run(command: Command, stdin: &[u8], deadline: Duration) -> Output {
     let what = format!("run {} within {} ms", command.get_program().display(), deadline.as_millis());

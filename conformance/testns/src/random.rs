@@ -6,7 +6,6 @@ pub struct Random(u64);
 
 impl Random {
     /// The generator of a seed. `what` keeps the numbers of two cases of one seed apart.
-    #[must_use]
     pub fn new(seed: u64, what: &str) -> Self {
         // FNV-1a: std's hashes may change from one release to the next.
         let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -29,9 +28,6 @@ impl Random {
     }
 
     /// Picks one of some things.
-    ///
-    /// # Panics
-    /// If there are none.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len())]
     }

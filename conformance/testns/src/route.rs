@@ -25,7 +25,6 @@ pub struct Route {
     pub table: u32,
     /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// Metric.
     pub metric: u32,
     /// Scope: 0 universe, 253 link, 254 host.
     pub scope: u8,
@@ -44,20 +43,17 @@ pub struct Route {
 pub struct Hop {
     /// Gateway, if the destination is not on the link itself.
     pub via: Option<IpAddr>,
-    /// The link.
     pub link: String,
 }
 
 impl Namespace {
     /// Routes of all tables, without those the kernel only caches.
-    #[must_use]
     #[track_caller]
     pub fn routes(&self) -> Vec<Route> {
         self.enter(|| routes(&Names::now()))
     }
 
     /// Routing rules, a line each.
-    #[must_use]
     #[track_caller]
     pub fn rules(&self) -> Vec<String> {
         self.enter(rules)

@@ -18,7 +18,6 @@ pub fn keep_steps() {
 }
 
 /// Returns the steps since the last time; none if they are not [kept](keep_steps).
-#[must_use]
 pub fn take_steps() -> Vec<String> {
     kept().as_mut().map(std::mem::take).unwrap_or_default()
 }

@@ -21,7 +21,6 @@ pub struct Snapshot(Vec<String>);
 
 impl Namespace {
     /// The namespace as it is.
-    #[must_use]
     #[track_caller]
     pub fn snapshot(&self) -> Snapshot {
         self.enter(|| Snapshot(network(&sysctls::Files::default())))
@@ -39,15 +38,12 @@ impl Snapshot {
     }
 
     /// The same with the files of more folders.
-    #[must_use]
     pub fn with_files<'a>(mut self, folders: impl Iterator<Item = &'a Path>) -> Self {
         folders.for_each(|folder| files(folder, &mut self.0));
         self.0.sort();
         self
     }
 
-    /// The lines.
-    #[must_use]
     pub fn lines(&self) -> &[String] {
         &self.0
     }
@@ -63,7 +59,6 @@ impl fmt::Display for Snapshot {
 ///
 /// A sysctl counts where its value changed. A sysctl that came or went did so with its link, which has
 /// a line of its own, or with a kernel module, which any test beside this one may have loaded.
-#[must_use]
 pub fn changes(before: &Snapshot, after: &Snapshot) -> String {
     let (gone, new) = differences(&before.0, &after.0);
     let keys = |lines: &[&str]| lines.iter().filter_map(|line| sysctl_key(line)).map(str::to_owned).collect();

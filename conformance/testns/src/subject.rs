@@ -37,19 +37,16 @@ pub enum Subject {
 
 impl Subject {
     /// The suite's own executable, [`crate::plugins`].
-    #[must_use]
     pub fn ours() -> Self {
         Self::Multicall(crate::plugins().to_owned())
     }
 
     /// The Go reference plugins, [`crate::reference_or_skip`].
-    #[must_use]
     pub fn reference_or_skip(test: &str) -> Option<Self> {
         crate::reference_or_skip(test).map(|folder| Self::Folder(folder.into()))
     }
 
     /// The executable of each plugin, with the plugin's name.
-    #[must_use]
     pub fn executables(&self) -> Vec<(String, PathBuf)> {
         match self {
             Self::Multicall(executable) => {

@@ -29,9 +29,6 @@ const IFLA_ALT_IFNAME: u16 = 53;
 
 impl Namespace {
     /// Makes a veth from `name` here to `peer` in `other`, both up and with their link-local addresses, where IPv6 is on.
-    ///
-    /// # Panics
-    /// When the kernel refuses: a name is taken, say.
     #[track_caller]
     pub fn add_veth(&self, name: &str, other: &Namespace, peer: &str) {
         let target = File::open(other.path()).must(format_args!("open {}", other.path().display()));
@@ -47,9 +44,6 @@ impl Namespace {
     }
 
     /// Makes a link of a kind that needs no options (`bridge`, `dummy`, `ifb`) and sets it up.
-    ///
-    /// # Panics
-    /// When the kernel refuses: it lacks the kind, or the name is taken.
     #[track_caller]
     pub fn add_link(&self, name: &str, kind: &str) {
         self.step("ip", format_args!("link add {name} type {kind}"));
@@ -63,7 +57,6 @@ impl Namespace {
         self.request(NEW, &message, format_args!("create {kind} {name}"));
     }
 
-    /// Sets a link up.
     #[track_caller]
     pub fn set_up(&self, link: &str) {
         self.step("ip", format_args!("link set {link} up"));
@@ -71,9 +64,6 @@ impl Namespace {
     }
 
     /// Makes a link a port of a bridge.
-    ///
-    /// # Panics
-    /// When either is missing.
     #[track_caller]
     pub fn set_master(&self, link: &str, master: &str) {
         self.step("ip", format_args!("link set {link} master {master}"));
@@ -89,9 +79,6 @@ impl Namespace {
     }
 
     /// Sets a link's hardware address, `0a:00:00:00:00:05`.
-    ///
-    /// # Panics
-    /// When there is no such link, or the text is no address.
     #[track_caller]
     pub fn set_mac(&self, link: &str, mac: &str) {
         self.step("ip", format_args!("link set {link} address {mac}"));
@@ -99,7 +86,6 @@ impl Namespace {
         self.change_link(link, LinkAttribute::Address(mac_bytes(mac)), what);
     }
 
-    /// Sets a link down.
     #[track_caller]
     pub fn set_down(&self, link: &str) {
         self.step("ip", format_args!("link set {link} down"));
@@ -108,9 +94,6 @@ impl Namespace {
     }
 
     /// Renames a link. It is down for a moment and loses its routes: older kernels require that.
-    ///
-    /// # Panics
-    /// When there is none, or the name is taken.
     #[track_caller]
     pub fn rename(&self, link: &str, name: impl AsRef<[u8]>) {
         let index = self.link(link).index;
@@ -123,14 +106,12 @@ impl Namespace {
         self.request(0, &NewLink(up_or_down(index, LinkFlags::Up)), format_args!("set {link} up under its new name"));
     }
 
-    /// Sets a link's MTU.
     #[track_caller]
     pub fn set_mtu(&self, link: &str, mtu_bytes: u32) {
         self.step("ip", format_args!("link set {link} mtu {mtu_bytes}"));
         self.change_link(link, LinkAttribute::Mtu(mtu_bytes), format_args!("set the MTU of {link}"));
     }
 
-    /// Sets a link's alias.
     #[track_caller]
     pub fn set_alias(&self, link: &str, alias: impl AsRef<[u8]>) {
         self.step("ip", format_args!("link set {link} alias '{}'", alias.as_ref().escape_ascii()));
@@ -139,9 +120,6 @@ impl Namespace {
     }
 
     /// Gives a link a further name.
-    ///
-    /// # Panics
-    /// When there is none, or the name is taken.
     #[track_caller]
     pub fn add_alt_name(&self, link: &str, name: impl AsRef<[u8]>) {
         let names = LinkAttribute::PropList(vec![Prop::Other(text(IFLA_ALT_IFNAME, name))]);
@@ -150,9 +128,6 @@ impl Namespace {
     }
 
     /// Moves a link to another namespace, where it is down and has no addresses.
-    ///
-    /// # Panics
-    /// When there is none, or its name is taken there.
     #[track_caller]
     pub fn move_link(&self, link: &str, other: &Self) {
         self.step("ip", format_args!("link set {link} netns {}", other.as_target()));
@@ -166,7 +141,6 @@ impl Namespace {
         self.request(0, &NewLink(link_message(self.link(link).index, vec![attribute])), what);
     }
 
-    /// Deletes a link.
     #[track_caller]
     pub fn delete_link(&self, link: &str) {
         self.step("ip", format_args!("link del {link}"));
@@ -174,9 +148,6 @@ impl Namespace {
     }
 
     /// Gives a link an address, `10.1.0.5/24` or `fd01::5/64`, without duplicate detection.
-    ///
-    /// # Panics
-    /// When the text is no such address, or the kernel refuses it.
     #[track_caller]
     pub fn add_address(&self, link: &str, address: &str) {
         self.step(
@@ -189,9 +160,6 @@ impl Namespace {
 
     /// Sets neighbours of a link for good, IPv4 addresses with their Ethernet addresses: the kernel does not ask for them, and its
     /// limit of neighbours does not count them.
-    ///
-    /// # Panics
-    /// When a text is no Ethernet address, or the kernel refuses.
     #[track_caller]
     pub fn add_neighbours(&self, link: &str, all: &[(Ipv4Addr, String)]) {
         let index = self.link(link).index;
@@ -240,9 +208,6 @@ impl Namespace {
     }
 
     /// Adds a route to `10.9.0.0/16`, `0.0.0.0/0`, `::/0`, ... through a gateway on a link.
-    ///
-    /// # Panics
-    /// When a text is no address, or the kernel refuses the route.
     #[track_caller]
     pub fn add_route(&self, to: &str, via: &str, link: &str) {
         self.step("ip", format_args!("route add {to} via {via} dev {link}"));
@@ -254,9 +219,6 @@ impl Namespace {
     }
 
     /// Adds a route with its table, metric, MTU and advertised segment size, by its first hop.
-    ///
-    /// # Panics
-    /// When the destination is no prefix, there is no hop, or the kernel refuses the route.
     #[track_caller]
     pub fn lay_route(&self, route: &Route) {
         let hop = route.hops.first().must(format_args!("find a hop of the route to {}", route.to));

@@ -53,6 +53,11 @@ pub enum Fate {
     FailWhere(fn(&Syscall) -> Option<Errno>),
     /// Each for which the function has an error is not made, and returns it, as on a kernel that does not have the call.
     FailEach(fn(&Syscall) -> Option<Errno>),
+    /// A call is not made, and returns this error; all calls are counted, of every process. Where its number is among these, the
+    /// next call with another number fails: two runs do not make their calls in one order.
+    FailAny(Errno, &'static [i64]),
+    /// Each call of this number is not made, and returns this error, as under seccomp.
+    Deny(i64, Errno),
     /// A call for which the function is true writes the first half of what it should; only such calls are counted.
     ShortenWhere(fn(&Syscall) -> bool),
     /// The call is not made, and returns this error.
@@ -78,7 +83,7 @@ pub struct Traced {
     pub messages: Vec<Message>,
     /// The one at which it happened; `None` if there were not so many.
     pub hit: Option<Syscall>,
-    /// How many system calls [`Fate::FailWhere`] or [`Fate::ShortenWhere`] was about.
+    /// How many system calls a fate that counts some of them was about.
     pub eligible: usize,
 }
 
@@ -89,7 +94,6 @@ impl Traced {
     }
 
     /// The number of times each system call was made, by name.
-    #[must_use]
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for call in &self.calls {
@@ -101,17 +105,12 @@ impl Traced {
 
 impl Call {
     /// Makes the call and records its system calls.
-    ///
-    /// # Panics
-    /// When tracing is not possible, or the deadline passes.
-    #[must_use]
     #[track_caller]
     pub fn trace(&self, node: &Node) -> Traced {
         self.traced(node, None)
     }
 
     /// Makes the call and kills everything of it before its `n`th (from 1) state-changing system call.
-    #[must_use]
     #[track_caller]
     pub fn kill_before(&self, node: &Node, n: usize) -> Traced {
         self.traced(node, Some((n, Fate::Kill)))
@@ -119,7 +118,6 @@ impl Call {
 
     /// Makes the call and lets its `n`th (from 1) state-changing system call fail with an errno,
     /// without its being made.
-    #[must_use]
     #[track_caller]
     pub fn fail_at(&self, node: &Node, n: usize, errno: Errno) -> Traced {
         self.traced(node, Some((n, Fate::Fail(errno))))
@@ -129,21 +127,18 @@ impl Call {
     ///
     /// A step is a state-changing system call, a question to netlink, or the reception of an answer: failing that,
     /// a change was made and the error could not be reported.
-    #[must_use]
     #[track_caller]
     pub fn fail_step(&self, node: &Node, n: usize, errno: fn(&Syscall) -> Errno) -> Traced {
         self.traced(node, Some((n, Fate::FailStep(errno))))
     }
 
     /// Makes the call and lets each system call fail for which the function has an error, without its being made.
-    #[must_use]
     #[track_caller]
     pub fn fail_each(&self, node: &Node, errno: fn(&Syscall) -> Option<Errno>) -> Traced {
         self.traced(node, Some((1, Fate::FailEach(errno))))
     }
 
     /// Makes the call and sends the plugin a signal before its `n`th (from 1) state-changing system call.
-    #[must_use]
     #[track_caller]
     pub fn signal_before(&self, node: &Node, n: usize, signal: Signal) -> Traced {
         self.traced(node, Some((n, Fate::Signal(signal))))
@@ -151,7 +146,6 @@ impl Call {
 
     /// Makes the call and lets the kernel refuse its `n`th (from 1) netlink message that asks for a change; others in
     /// the same send are as they were. It answers `EOPNOTSUPP` to a spoilt routing message, `EINVAL` to another.
-    #[must_use]
     #[track_caller]
     pub fn refuse(&self, node: &Node, n: usize) -> Traced {
         self.traced(node, Some((n, Fate::Refuse)))
@@ -164,7 +158,6 @@ impl Call {
 
     /// Makes the call, with a fate at the system call or message of a number (from 1) if wanted; `None` when it takes
     /// longer than the deadline.
-    #[must_use]
     #[track_caller]
     pub fn try_traced(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Traced> {
         // The new thread has no other children, so it may wait for any.

@@ -18,9 +18,6 @@ const LINK_SCOPE: u8 = 253; // RT_SCOPE_LINK, linux/rtnetlink.h
 impl Namespace {
     /// Waits until `condition` is true, looking again at each change of links, addresses, routes
     /// or neighbours.
-    ///
-    /// # Panics
-    /// When it is not true after 20 s.
     #[track_caller]
     pub fn wait_for(&self, what: &str, condition: impl FnMut(&Self) -> bool) {
         assert!(self.wait_within(PATIENCE, condition), "waited {PATIENCE:?} in vain for {what}");
@@ -43,9 +40,6 @@ impl Namespace {
     }
 
     /// Waits until duplicate address detection is through on all links.
-    ///
-    /// # Panics
-    /// When it is not after 20 s.
     #[track_caller]
     pub fn wait_for_addresses(&self) {
         self.wait_for("duplicate address detection", |namespace| {
@@ -67,9 +61,6 @@ impl Namespace {
 
     /// Waits until a link is up and the kernel has done what it does when it gets round to it: a link-local address, and
     /// for each IPv6 address its route and, on a router, the anycast route of its subnet (RFC 4291, 2.6.1), which comes last.
-    ///
-    /// # Panics
-    /// When it has not after 20 s.
     #[track_caller]
     pub fn wait_until_settled(&self, link: &str) {
         const LOCAL: u8 = 2; // RTN_LOCAL, linux/rtnetlink.h
@@ -127,9 +118,6 @@ pub enum Transport {
 /// address as the server saw it, which is the node's where the node masquerades.
 ///
 /// The server listens on every address of `to`; the client dials `ip`.
-///
-/// # Errors
-/// What the client or the server heard from its socket; a timeout after `within`.
 pub fn exchange(
     transport: Transport,
     from: &Namespace,
@@ -183,9 +171,6 @@ fn exchange_tcp(from: &Namespace, to: &Namespace, ip: IpAddr, any: IpAddr, withi
 }
 
 /// Reads again after a signal, such as the end of another test's child: the kernel does not where the read has a deadline.
-///
-/// # Errors
-/// As `read`, but for an interruption.
 pub fn uninterrupted<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match read() {

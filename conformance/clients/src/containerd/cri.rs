@@ -34,8 +34,6 @@ pub struct Pod {
 }
 
 impl<'daemon> Cri<'daemon> {
-    /// Connects.
-    #[must_use]
     pub fn connect(daemon: &'daemon Daemon) -> Self {
         let cri = Self { daemon, channel: Channel::open(&daemon.socket()) };
         // containerd says that it is ready before its CRI plugin is.
@@ -44,7 +42,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Connects, and gives the runtime its images.
-    #[must_use]
     pub fn with_images(daemon: &'daemon Daemon) -> Self {
         daemon.import_images(CRI_NAMESPACE);
         let cri = Self::connect(daemon);
@@ -70,7 +67,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Whether the network is ready, and why not.
-    #[must_use]
     pub fn network_ready(&self) -> RuntimeCondition {
         let answer: Only<RuntimeStatus> = self.must("Status", &Nothing {});
         let conditions = answer.message.unwrap_or_default().conditions;
@@ -78,9 +74,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Starts a pod.
-    ///
-    /// # Errors
-    /// The runtime's answer.
     pub fn try_run_pod(&self, config: PodSandboxConfig) -> Result<Pod, Refusal> {
         let question = Only { message: Some(config.clone()) };
         let answer: Id = self.runtime("RunPodSandbox", &question)?;
@@ -88,14 +81,12 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Starts a pod.
-    #[must_use]
     #[track_caller]
     pub fn run_pod(&self, config: PodSandboxConfig) -> Pod {
         self.try_run_pod(config).unwrap_or_else(|refusal| panic!("RunPodSandbox: {refusal}"))
     }
 
     /// The runtime's report on a pod.
-    #[must_use]
     #[track_caller]
     pub fn status(&self, pod: &Pod) -> PodSandboxStatus {
         let answer: Only<PodSandboxStatus> = self.must("PodSandboxStatus", &Id { id: pod.id.clone() });
@@ -103,7 +94,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// The pod's addresses, in the runtime's order.
-    #[must_use]
     #[track_caller]
     pub fn addresses(&self, pod: &Pod) -> Vec<String> {
         let network = self.status(pod).network.unwrap_or_default();
@@ -112,9 +102,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Ends a pod's processes and takes its network down.
-    ///
-    /// # Errors
-    /// The runtime's answer.
     pub fn try_stop(&self, pod: &Pod) -> Result<(), Refusal> {
         let _: Nothing = self.runtime("StopPodSandbox", &Id { id: pod.id.clone() })?;
         Ok(())
@@ -133,7 +120,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// Starts a container of busybox in a pod; returns its ID.
-    #[must_use]
     #[track_caller]
     pub fn start_container(&self, pod: &Pod, command: &[&str]) -> String {
         let config = ContainerConfig {
@@ -162,7 +148,6 @@ impl<'daemon> Cri<'daemon> {
     }
 
     /// A pod's network namespace.
-    #[must_use]
     #[track_caller]
     pub fn namespace(&self, pod: &Pod) -> Namespace {
         let tasks = self.daemon.run_ctr(&["--namespace", CRI_NAMESPACE, "task", "list"]);
@@ -174,7 +159,6 @@ impl<'daemon> Cri<'daemon> {
 
 impl PodSandboxConfig {
     /// A pod of that name in the namespace `default`.
-    #[must_use]
     pub fn named(daemon: &Daemon, name: &str) -> Self {
         let log_directory = daemon.work_dir().join("logs").join(name);
         fs::create_dir_all(&log_directory).unwrap();

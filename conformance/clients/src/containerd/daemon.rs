@@ -29,14 +29,12 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts it on a node with our plugins; says `SKIP` and why where that cannot be.
-    #[must_use]
     #[track_caller]
     pub fn start() -> Option<Self> {
         Self::start_with(Whose::Ours)
     }
 
     /// As [`Daemon::start`], with plugins of either side.
-    #[must_use]
     #[track_caller]
     pub fn start_with(whose: Whose) -> Option<Self> {
         let node = RuntimeNode::with(whose, &["containerd", "containerd-shim-runc-v2", "ctr", "runc"])?;
@@ -52,19 +50,16 @@ impl Daemon {
     }
 
     /// Returns the path on which containerd listens.
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.node.work_dir().join("containerd.sock")
     }
 
     /// Returns what the daemon logged.
-    #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(log_path(&self.node)).unwrap_or_default()
     }
 
     /// A call of containerd's own client.
-    #[must_use]
     pub fn ctr(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("ctr");
         command.arg("--address").arg(self.socket()).args(arguments);
@@ -72,9 +67,6 @@ impl Daemon {
     }
 
     /// Runs `ctr` to its end.
-    ///
-    /// # Panics
-    /// When it takes longer than [`DEADLINE`].
     #[track_caller]
     pub fn run_ctr(&self, arguments: &[&str]) -> Output {
         run(self.ctr(arguments), b"", DEADLINE)

@@ -39,7 +39,6 @@ impl fmt::Display for Refusal {
 
 impl Channel {
     /// Connects to a socket.
-    #[must_use]
     pub fn open(socket: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let requests = runtime.block_on(async {
@@ -52,12 +51,6 @@ impl Channel {
     }
 
     /// Calls a method, `runtime.v1.RuntimeService/Status`, and waits for its answer.
-    ///
-    /// # Errors
-    /// The server's message.
-    ///
-    /// # Panics
-    /// When the connection breaks, or there is no answer within [`DEADLINE`].
     pub fn call<A: Message + Default>(&self, method: &str, question: &impl Message) -> Result<A, Refusal> {
         let answer = exchange(self.requests.clone(), method, frame(question));
         self.within_deadline(method, answer).map(|bytes| A::decode(bytes.as_ref()).unwrap())

@@ -35,7 +35,6 @@ pub struct DnsConfig {
 /// `PortMapping`; `protocol` is left at TCP.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PortMapping {
-    /// Port in the container.
     #[prost(int32, tag = "2")]
     pub container_port: i32,
     /// Port of the node.
@@ -43,7 +42,6 @@ pub struct PortMapping {
     pub host_port: i32,
 }
 
-/// `LinuxPodSandboxConfig`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LinuxPodSandboxConfig {
     /// Cgroup that the pod's are made in.
@@ -81,7 +79,6 @@ pub struct PodSandboxConfig {
 /// `RemovePodSandboxRequest`, `PodSandboxStatusRequest`) or container (`CreateContainerResponse`, `StartContainerRequest`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Id {
-    /// The ID.
     #[prost(string, tag = "1")]
     pub id: String,
 }
@@ -90,7 +87,6 @@ pub struct Id {
 /// `ImageStatusRequest`, `ImageStatusResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Only<M: prost::Message + Default + std::fmt::Debug> {
-    /// The message, if there is one.
     #[prost(message, optional, tag = "1")]
     pub message: Option<M>,
 }
@@ -124,12 +120,10 @@ pub struct PodSandboxStatus {
     /// 0 ready, 1 not.
     #[prost(int32, tag = "3")]
     pub state: i32,
-    /// The pod's network.
     #[prost(message, optional, tag = "5")]
     pub network: Option<PodSandboxNetworkStatus>,
 }
 
-/// `RuntimeCondition`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RuntimeCondition {
     /// `RuntimeReady` or `NetworkReady`.
@@ -146,15 +140,12 @@ pub struct RuntimeCondition {
     pub message: String,
 }
 
-/// `RuntimeStatus`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RuntimeStatus {
-    /// The conditions.
     #[prost(message, repeated, tag = "1")]
     pub conditions: Vec<RuntimeCondition>,
 }
 
-/// `ImageSpec`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ImageSpec {
     /// Name of the image.
@@ -162,7 +153,6 @@ pub struct ImageSpec {
     pub image: String,
 }
 
-/// `ContainerMetadata`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerMetadata {
     /// The container's name within the pod.
@@ -170,7 +160,6 @@ pub struct ContainerMetadata {
     pub name: String,
 }
 
-/// `ContainerConfig`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerConfig {
     /// The container's identity.
@@ -187,13 +176,10 @@ pub struct ContainerConfig {
     pub log_path: String,
 }
 
-/// `CreateContainerRequest`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CreateContainerRequest {
-    /// The pod it is for.
     #[prost(string, tag = "1")]
     pub pod_sandbox_id: String,
-    /// The container.
     #[prost(message, optional, tag = "2")]
     pub config: Option<ContainerConfig>,
     /// The pod again.
@@ -204,7 +190,6 @@ pub struct CreateContainerRequest {
 /// `ExecSyncRequest`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ExecSyncRequest {
-    /// The container.
     #[prost(string, tag = "1")]
     pub container_id: String,
     /// The command to run in the container.

@@ -83,7 +83,6 @@ fn assert_removed(cri: &Cri<'_>, daemon: &Daemon, pod: &Pod) {
     daemon.assert_as_before_except(networks::is_counter);
 }
 
-/// Removes the last pod.
 fn assert_last_removed(cri: &Cri<'_>, daemon: &Daemon, pod: &Pod) {
     cri.stop(pod);
     cri.remove(pod);

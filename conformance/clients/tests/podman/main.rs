@@ -1,6 +1,5 @@
 //! Real containers of podman on real networks of the suite's plugins.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 mod container;
@@ -14,5 +13,4 @@ mod networks;
 mod ports;
 
 mod failures;
-mod lost_namespace;
 mod upgrade;

@@ -3,7 +3,7 @@
 //! A [`case::Case`] is a node's history as shell commands, and one configuration. It [runs](run) on two fresh nodes:
 //! on one the reference adds two pods, on the other our plugins do; each checks and deletes one pod itself and leaves
 //! the other pod to its counterpart. The replies and the states of the nodes have to be [equal](compare), except for
-//! the differences that [`tolerances`] lists with their rows of DIFFERENCES.md. A case that differs is
+//! the differences that [`tolerances`] lists with their rows of the plugins' pages. A case that differs is
 //! [reduced](shrink) before it is shown.
 //!
 //! The interface plugins tap and dummy are missing. ipvlan and vlan need a kernel that has them, such as that of `conformance/full-kernel`.
@@ -15,7 +15,6 @@
 //! `DIFFERENTIAL_SEED=7 DIFFERENTIAL_CASES=5000 cargo test -p faults --test differential -- --ignored --nocapture`. One case again:
 //! `DIFFERENTIAL_CASE='{"plugin": ...}' cargo test -p faults --test differential one_case -- --ignored --nocapture`.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 mod case;
@@ -30,6 +29,7 @@ mod shrink;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -135,9 +135,13 @@ fn compare_briefly(names: &[&str], seconds: u64) {
 
 #[test]
 fn every_tolerance_is_a_named_difference() {
-    let named = include_str!("../../../DIFFERENCES.md");
+    let pages = ["", "main/bridge", "main/ptp", "main/macvlan", "main/host-device", "ipam/host-local", "ipam/static"];
+    let pages = pages.into_iter().chain(["meta/bandwidth", "meta/firewall"]);
+    let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
+    let read = |page: &str| std::fs::read_to_string(plugins.join(page).join("README.md")).unwrap();
+    let named: String = pages.map(read).collect();
     let unnamed: Vec<_> = tolerances::ALL.iter().filter(|all| !named.contains(all.row)).map(|all| all.name).collect();
-    assert!(unnamed.is_empty(), "DIFFERENCES.md does not name {unnamed:#?}");
+    assert!(unnamed.is_empty(), "no page of the plugins names {unnamed:#?}");
 }
 
 /// Runs any number of cases. A tolerance that a long run never needs is out of date.

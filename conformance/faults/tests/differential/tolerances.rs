@@ -1,4 +1,4 @@
-//! The intended differences, each with its row of DIFFERENCES.md.
+//! The intended differences, each with its row of the plugins' pages.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use faults::subjects::Who;
 /// An intended difference.
 pub(crate) struct Tolerance {
     pub(crate) name: &'static str,
-    /// Part of its row in DIFFERENCES.md.
+    /// Part of its row.
     pub(crate) row: &'static str,
     pub(crate) how: How,
 }
@@ -18,7 +18,6 @@ pub(crate) struct Tolerance {
 pub(crate) enum How {
     /// Rewrites the lines of both runs to what they have in common; `None` drops a line.
     Common(fn(&str) -> Option<String>),
-    /// Excuses a difference.
     Excuse(fn(&DifferenceContext<'_>) -> bool),
 }
 
@@ -30,7 +29,17 @@ const fn excuse(name: &'static str, row: &'static str, excuses: fn(&DifferenceCo
     Tolerance { name, row, how: How::Excuse(excuses) }
 }
 
-/// All tolerances.
+/// The result of an ADD, without what the reference's never has.
+fn result_without_mtu(seen: &DifferenceContext<'_>, who: Who) -> Option<Value> {
+    let place = seen.difference.line.place;
+    let said = seen.said(who, place).filter(|_| place.ends_with(" ADD"))?;
+    let mut result: Value = serde_json::from_str(&said.text).ok()?;
+    for interface in result["interfaces"].as_array_mut()? {
+        interface.as_object_mut()?.remove("mtu");
+    }
+    Some(result)
+}
+
 pub(crate) const ALL: &[Tolerance] = &[
     common("notes about a store", "An index in `/run/cni/host-local` saves that", |line| without(line, &[" /run/cni"])),
     common("mark on a rule", "a note that iptables does not show", |line| {
@@ -64,16 +73,21 @@ pub(crate) const ALL: &[Tolerance] = &[
     common("announced IPv6 addresses", "`ndisc_notify` is set where there is no IPv6 address, too", |line| {
         without(line, &["sysctl ", "/eth0/ndisc_notify "])
     }),
+    common("announced IPv4 addresses", "Only macvlan announces addresses", |line| {
+        without(line, &["sysctl ", "/eth0/arp_notify "])
+    }),
     excuse("MTU in the result", "The result has no `mtu` of interfaces", |seen| {
-        let place = seen.difference.line.place;
+        let rest = |who| result_without_mtu(seen, who);
+        rest(Who::Ours).is_some() && rest(Who::Ours) == rest(Who::Reference)
+    }),
+    excuse("DNS of the address plugin", "The address plugin's `dns` is lost", |seen| {
         let rest = |who| {
-            let mut result: Value = serde_json::from_str(&seen.said(who, place)?.text).ok()?;
-            for interface in result["interfaces"].as_array_mut()? {
-                interface.as_object_mut()?.remove("mtu");
-            }
+            let mut result = result_without_mtu(seen, who)?;
+            result.as_object_mut()?.remove("dns");
             Some(result)
         };
-        place.ends_with(" ADD") && rest(Who::Ours).is_some() && rest(Who::Ours) == rest(Who::Reference)
+        let theirs = || result_without_mtu(seen, Who::Reference).is_some_and(|result| result["dns"].is_null());
+        theirs() && rest(Who::Ours) == rest(Who::Reference)
     }),
     excuse("a chain of two addresses", "or two addresses of one family, share an iptables chain", |seen| {
         seen.is_only_refused_by(Who::Reference, "DEL", "Device or resource busy")

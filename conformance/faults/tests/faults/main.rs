@@ -1,6 +1,5 @@
 //! The state of a node after calls that failed, were killed or came all at once.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 use conformance::{chained_plugins, configs, interface_plugins, shared_objects, subjects};
@@ -8,7 +7,6 @@ use conformance::{chained_plugins, configs, interface_plugins, shared_objects, s
 mod crash;
 
 mod concurrency;
-mod many_attachments;
 mod namespace_swap;
 mod old_kernels;
 

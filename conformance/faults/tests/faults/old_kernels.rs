@@ -22,7 +22,7 @@ struct Lack {
     errno: fn(&Syscall) -> Option<Errno>,
 }
 
-const LACKS: [Lack; 5] = [
+const LACKS: [Lack; 6] = [
     Lack { what: "capped acks (before 4.4)", errno: |call| unknown_option(call, &[libc::NETLINK_CAP_ACK]) },
     Lack { what: "extended acks (before 4.12)", errno: |call| unknown_option(call, &[libc::NETLINK_EXT_ACK]) },
     Lack { what: "strict checking (before 4.20)", errno: |call| unknown_option(call, &[GET_STRICT_CHK]) },
@@ -31,6 +31,7 @@ const LACKS: [Lack; 5] = [
         errno: |call| unknown_option(call, &[libc::NETLINK_CAP_ACK, libc::NETLINK_EXT_ACK, GET_STRICT_CHK]),
     },
     Lack { what: "system calls newer than 4.10", errno: unknown_call },
+    Lack { what: "openat2, as a container runtime's filter has it", errno: filtered_open },
 ];
 
 /// `NETLINK_GET_STRICT_CHK` (include/uapi/linux/netlink.h).
@@ -40,6 +41,10 @@ fn unknown_option(call: &Syscall, options: &[libc::c_int]) -> Option<Errno> {
     let [_, level, option, ..] = call.arguments.map(|argument| i32::try_from(argument).unwrap_or(-1));
     let is_unknown = call.number == libc::SYS_setsockopt && level == libc::SOL_NETLINK && options.contains(&option);
     is_unknown.then_some(Errno::ENOPROTOOPT)
+}
+
+fn filtered_open(call: &Syscall) -> Option<Errno> {
+    (call.number == libc::SYS_openat2).then_some(Errno::EPERM)
 }
 
 fn unknown_call(call: &Syscall) -> Option<Errno> {
@@ -117,18 +122,20 @@ fn records_are_written_where_the_kernel_opens_no_path_without_links() {
     let folder = node.work_dir().join("logs");
     std::fs::create_dir(&folder).unwrap();
     symlink(&folder, node.work_dir().join("link")).unwrap();
-    let call = |file: &str| {
+    let call = |file: &str, errno| {
         std::fs::write("/etc/cni/log", format!("{}\n", node.work_dir().join(file).display())).unwrap();
         let pod = node.container();
-        let add = Call::new(Verb::Add, bridge(json!({})), &pod).fail_each(&node, unknown_call).reply;
+        let add = Call::new(Verb::Add, bridge(json!({})), &pod).fail_each(&node, errno).reply;
         add.ok();
         add.output.stderr
     };
-    let said = call("logs/calls");
-    assert_eq!(std::fs::read_to_string(folder.join("calls")).unwrap().lines().count(), 1, "{said}");
-    let said = call("link/other");
-    assert!(said.contains("a part of its path is a symbolic link"), "{said}");
-    assert!(!folder.join("other").exists());
+    for (errno, lines) in [(unknown_call as fn(&Syscall) -> Option<Errno>, 1), (filtered_open, 2)] {
+        let said = call("logs/calls", errno);
+        assert_eq!(std::fs::read_to_string(folder.join("calls")).unwrap().lines().count(), lines, "{said}");
+        let said = call("link/other", errno);
+        assert!(said.contains("a part of its path is a symbolic link"), "{said}");
+        assert!(!folder.join("other").exists());
+    }
 }
 
 /// Ends with SIGTERM alone, and its DEL does nothing.

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -14,6 +15,22 @@ use crate::step::By;
 
 /// Time limit of a call: none may wait for ever.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The processes that were started so far as a runtime, an operator or a plugin's caller starts them: of these, CHECK.
+static MADE: AtomicU64 = AtomicU64::new(0);
+static CHECKS: AtomicU64 = AtomicU64::new(0);
+
+/// The number of calls of this process so far, and how many of them were CHECK.
+pub(crate) fn count() -> (u64, u64) {
+    (MADE.load(Ordering::Relaxed), CHECKS.load(Ordering::Relaxed))
+}
+
+fn count_one(verb: Option<Verb>) {
+    MADE.fetch_add(1, Ordering::Relaxed);
+    if verb == Some(Verb::Check) {
+        CHECKS.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// A slot's pod as a runtime calls for it.
 #[derive(Debug, Clone)]
@@ -85,6 +102,7 @@ impl Target<'_> {
     }
 
     fn call(&self, by: By, verb: Verb, config: &Value, result: Option<&Value>) -> Call {
+        count_one(Some(verb));
         let folder = match by {
             By::Cnitool | By::Ours => self.node.bin_dir(),
             By::Theirs => testns::find_reference().expect("the reference's plugins").to_owned(),
@@ -125,6 +143,7 @@ impl Target<'_> {
     /// `cnitool add`, killed after a while.
     pub(crate) fn killed_runtime(&self, time: Duration) {
         let mut command = self.command("add");
+        count_one(None);
         let mut runtime =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start cnitool");
         // Any moment is as good as another.
@@ -156,6 +175,7 @@ fn collect_one(
     let list = |all: &[Attachment]| -> Value {
         all.iter().map(|one| json!({"containerID": one.container_id, "ifname": one.ifname})).collect()
     };
+    count_one(None);
     config["cni.dev/valid-attachments"] = list(valid);
     if let Some(seen) = seen {
         config["cni-plugins/seen"] = list(seen);
@@ -166,7 +186,6 @@ fn collect_one(
     drop(call.run(node));
 }
 
-/// `cnitool` with these words.
 pub(crate) fn cnitool(node: &Node, words: &[&str]) -> Result<String, String> {
     let mut command = Command::new(testns::cnitool());
     command.args(words).env_clear().env("CNI_PATH", node.bin_dir());
@@ -174,6 +193,7 @@ pub(crate) fn cnitool(node: &Node, words: &[&str]) -> Result<String, String> {
 }
 
 fn run(command: Command) -> Result<String, String> {
+    count_one(None);
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let words = words.join(" ");
     let output = testns::try_run(command, b"", DEADLINE);

@@ -7,12 +7,11 @@
 //! twice or free while a pod has it, CHECK passes; at the end nothing is left. A history that breaks a rule is [reduced](shrink)
 //! before it is shown.
 //!
-//! An hour of other histories: `HISTORY_SECONDS=3600 cargo test -p faults --test history`. Further variables:
+//! An hour of other histories: `HISTORY_SECONDS=3600 cargo test -p faults --test history`; `HISTORY_CALLS=10000`: until so many calls were made. Further variables:
 //! `HISTORY_SEED`, the first seed; `HISTORY_STEPS`, how long a history is; `HISTORY_ONLY=3,7`, these steps of it only;
 //! `HISTORY_WITHOUT=Die,KilledAdd`, no such steps; `HISTORY_SHRINK_SECONDS`.
 
 #![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 mod step;
@@ -31,6 +30,7 @@ mod shrink;
 
 use std::fmt::Write;
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use faults::settings::{number, number_or, text};
@@ -42,38 +42,83 @@ const SEEDS: &[u64] = &[1, 2, 3, 4, 5, 6];
 
 const STEPS: u64 = 25;
 
-/// Runs the calling test in PID namespaces of its own, in which it is the first process: GC and doctor look for living containers
-/// in the namespaces of all processes, so they must see none of the machine's. Returns false there.
-fn is_outside(test: &str) -> bool {
-    const INSIDE: &str = "HISTORY_INSIDE";
-    if std::env::var_os(INSIDE).is_some() {
-        return false;
-    }
-    let mut command = Command::new("/usr/bin/unshare");
-    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(INSIDE, "yes");
-    let status = command.status().expect("start unshare");
-    assert!(status.success(), "see above");
-    true
-}
+/// Histories that run at once: each mostly waits for packets.
+const AT_ONCE: usize = 4;
+
+const TEST: &str = "no_history_harms_a_container_that_it_does_not_address";
+/// The variable by which the test knows that it runs one history, in namespaces of its own.
+const INSIDE: &str = "HISTORY_INSIDE";
+/// The line that reports the calls of a history.
+const CALLS: &str = "CALLS ";
 
 #[test]
 fn no_history_harms_a_container_that_it_does_not_address() {
-    if is_outside("no_history_harms_a_container_that_it_does_not_address") {
-        return;
+    let has_reference = testns::reference_or_skip(TEST).is_some();
+    if let Some(seed) = number(INSIDE) {
+        history(seed, has_reference);
+        let (all, checks) = calls::count();
+        return testns::note(&format!("{CALLS}{all} {checks}"));
     }
-    let has_reference = testns::reference_or_skip("no_history_harms_a_container_that_it_does_not_address").is_some();
-    let start = Instant::now();
-    let run = |seed| history(seed, has_reference);
-    let count = match (number("HISTORY_SECONDS"), number("HISTORY_SEED")) {
-        (Some(seconds), seed) => {
-            let seed = seed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() * 1000);
-            (seed..).take_while(|_| start.elapsed() < Duration::from_secs(seconds)).map(run).count()
-        }
-        (None, Some(seed)) => std::iter::once(seed).map(run).count(),
-        (None, None) => SEEDS.iter().copied().map(run).count(),
+    let (start, seconds, least) = (Instant::now(), number("HISTORY_SECONDS"), number("HISTORY_CALLS"));
+    let by_time = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() * 1000;
+    let seeds: Box<dyn Iterator<Item = u64> + Send> = match (seconds.or(least), number("HISTORY_SEED")) {
+        (Some(_), seed) => Box::new(seed.unwrap_or_else(by_time)..),
+        (None, Some(seed)) => Box::new(std::iter::once(seed)),
+        (None, None) => Box::new(SEEDS.iter().copied()),
     };
-    testns::note(&format!("HISTORIES {count} in {} s", start.elapsed().as_secs()));
+    let (seeds, done) = (Mutex::new(seeds), Mutex::new(Done::default()));
+    let next = || {
+        let done = done.lock().unwrap();
+        let is_over = seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds))
+            || least.is_some_and(|least| done.calls >= least)
+            || !done.failed.is_empty();
+        if is_over { None } else { seeds.lock().unwrap().next() }
+    };
+    let work = || {
+        while let Some(seed) = next() {
+            let (is_right, said) = in_own_namespaces(seed);
+            done.lock().unwrap().note(is_right, &said);
+        }
+    };
+    std::thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(work))));
+    let Done { histories, calls, checks, failed } = done.into_inner().unwrap();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    let seconds = start.elapsed().as_secs();
+    testns::note(&format!("HISTORIES {histories} of {calls} calls, {checks} of them CHECK, in {seconds} s"));
+}
+
+/// The outcome of the histories so far.
+#[derive(Default)]
+struct Done {
+    histories: usize,
+    calls: u64,
+    checks: u64,
+    failed: Vec<String>,
+}
+
+impl Done {
+    fn note(&mut self, is_right: bool, said: &str) {
+        let counts = said.lines().find_map(|line| line.split_once(CALLS)?.1.split_once(' '));
+        match counts.filter(|_| is_right) {
+            Some((all, checks)) => {
+                self.histories += 1;
+                self.calls += all.parse::<u64>().unwrap();
+                self.checks += checks.parse::<u64>().unwrap();
+            }
+            None => self.failed.push(said.to_owned()),
+        }
+    }
+}
+
+/// Runs the history of a seed in PID namespaces of its own, as the first process: GC and doctor look for living containers in the
+/// namespaces of all processes, so they must see those of no other history.
+fn in_own_namespaces(seed: u64) -> (bool, String) {
+    let mut command = Command::new("/usr/bin/unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", TEST, "--nocapture", "--test-threads", "1"]).env(INSIDE, seed.to_string());
+    let output = command.output().expect("start unshare");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout) + &text(&output.stderr))
 }
 
 /// Runs a seed's history; panics with a smaller one if it breaks a rule.

@@ -13,7 +13,6 @@ pub(crate) const UPLINK: &str = "up0";
 pub(crate) const OUTSIDE: &str = "192.0.2.2";
 pub(crate) const NODE: &str = "192.0.2.1";
 
-/// A network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Network(pub(crate) usize);
 

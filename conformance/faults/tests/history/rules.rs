@@ -12,7 +12,6 @@ use crate::pod::PodInSlot;
 
 type Outcome = Result<(), String>;
 
-/// The addresses of a result.
 pub(crate) fn addresses(result: &Value) -> Vec<IpAddr> {
     let ips = result["ips"].as_array().into_iter().flatten();
     let texts = ips.filter_map(|ip| ip["address"].as_str()?.split('/').next());

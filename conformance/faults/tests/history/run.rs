@@ -143,7 +143,6 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Makes a step.
     fn make(&mut self, step: Step) -> Outcome {
         match step {
             Step::Add(slot, by) => match self.ready(slot)? {
@@ -156,7 +155,7 @@ impl<'a> Run<'a> {
             },
             Step::AddTwice(slot, by) => match self.ready(slot)? {
                 true => self.refused(slot, by, false),
-                false => self.attach_twice(slot, by),
+                false => self.bury(slot, &[By::Theirs]).and_then(|()| self.attach_twice(slot, by)),
             },
             Step::AddBeside(slot, by, collector) => match self.ready(slot)? {
                 true => self.collect(slot % NETWORKS, collector),
@@ -206,12 +205,21 @@ impl<'a> Run<'a> {
     /// ADD, which has to succeed.
     fn attach(&mut self, slot: usize, by: By) -> Outcome {
         // host-local refuses the ID of a container that ended without DEL. Our library makes up for it where ADD was its own.
-        if matches!(self.place(slot), SlotState::Dead(maker, _) if [by, *maker] != [By::Cnitool; 2]) {
-            self.del(slot, By::Ours, None)?;
-        }
+        self.bury(
+            slot,
+            if by == By::Cnitool { &[By::Ours, By::Theirs] } else { &[By::Cnitool, By::Ours, By::Theirs] },
+        )?;
         let container = self.node.container_without_probes();
         let result = self.target(slot, &container).add(by)?;
         self.admit(slot, PodInSlot::new(container, result, by))
+    }
+
+    /// DEL of a container that ended without it, of these makers. After GC has freed its address, only the result leads to the rules of the reference's firewall.
+    fn bury(&mut self, slot: usize, makers: &[By]) -> Outcome {
+        match self.place(slot) {
+            SlotState::Dead(maker, _) if makers.contains(maker) => self.del(slot, By::Ours, None),
+            _ => Ok(()),
+        }
     }
 
     /// A pod is there: no other has its addresses, and it exchanges packets from now on.
@@ -306,6 +314,7 @@ impl<'a> Run<'a> {
 
     /// A call that is cut off, and the DEL that follows.
     fn killed(&mut self, slot: usize, call: impl FnOnce(&Target<'_>), by: By) -> Outcome {
+        self.bury(slot, &[By::Theirs])?;
         let container = self.node.container_without_probes();
         call(&self.target(slot, &container));
         self.clean(slot, &container, by, None)

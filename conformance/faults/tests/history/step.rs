@@ -116,7 +116,6 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// A random one.
     pub(crate) fn random(numbers: &mut Random, networks: &[usize], has_reference: bool) -> Self {
         let slot = *numbers.pick(networks) + NETWORKS * numbers.below(SLOTS);
         let network = slot % NETWORKS;

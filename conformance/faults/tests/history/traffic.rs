@@ -71,7 +71,6 @@ pub(crate) struct Traffic {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A socket in a namespace with this address.
 pub(crate) fn open(namespace: &Namespace, address: SocketAddr) -> std::io::Result<UdpSocket> {
     let socket = namespace.enter(|| UdpSocket::bind(address))?;
     socket.set_nonblocking(true)?;

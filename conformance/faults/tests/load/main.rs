@@ -1,7 +1,6 @@
 //! The reference's plugins and ours at once: many workers on one data folder and one bridge, each call made by either.
 //! This is a test executable of its own, as it counts the processes that it leaves.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 use std::collections::BTreeMap;

@@ -60,13 +60,13 @@ sysctl -qw net.ipv4.conf.cni0.arp_ignore=8
 => gateway-address: net.ipv4.conf.cni0.arp_ignore is 8
 == policy: a rule that rejects all
 iptables -w -A FORWARD -j REJECT
-=> firewall-drops: iptables -A FORWARD -j REJECT drops
+=> firewall-drops: iptables -A FORWARD -j REJECT
 == policy: docker's policy
 iptables -w -P FORWARD DROP
-=> firewall-drops: chain FORWARD of iptables drops by policy
+=> firewall-drops: chain FORWARD of iptables by its policy drops
 == table: a firewall of its own table
 nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-=> firewall-drops: nft chain inet guard pass drops by policy
+=> firewall-drops: nft chain inet guard pass by its policy drops
 == route: a VPN's route to a part of the subnet
 ip link add vpn type bridge; ip link set vpn up; ip route add 10.209.7.0/25 dev vpn
 => route-elsewhere: vpn
@@ -88,7 +88,7 @@ sysctl -qw net.ipv4.conf.cni0.route_localnet=0
 nft add table inet known; nft 'add set inet known pods { type ipv4_addr; flags interval; elements = { 10.1.0.0/16 } ; }'
 nft 'add chain inet known pass { type filter hook forward priority 5; policy drop; }'
 nft add rule inet known pass ip saddr @pods accept; nft add rule inet known pass ip daddr @pods accept
-=> firewall-drops: nft chain inet known pass drops by policy
+=> firewall-drops: nft chain inet known pass by its policy drops
 == mtu: a narrow way out
 ip link set ens3 mtu 1400
 => mtu: that of ens3, the way out, 1400

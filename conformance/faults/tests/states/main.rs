@@ -4,14 +4,13 @@
 //!
 //! The seed of a node that fails is printed; `STATES_SEED` repeats it, and `STATES_COUNT` is the number of nodes.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 mod damage;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use faults::random::Random;
 use faults::settings::number_or;
 use faults::subjects;
 use serde_json::{Value, json};
-use testns::{Container, Namespace, Node, Transport, exchange};
+use testns::{Container, Namespace, Node, PidNamespace, Transport, exchange};
 
 use damage::{Damage, SUBNET, UNDOING, damages};
 
@@ -40,6 +39,7 @@ struct Sick {
     outside: Namespace,
     pods: [Container; 2],
     path: String,
+    processes: PidNamespace,
 }
 
 impl Sick {
@@ -61,7 +61,7 @@ impl Sick {
         node.host().add_route("0.0.0.0/0", OUTSIDE, "ens3");
         let pods = [node.container_named("web"), node.container_named("other")];
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin_dir.display());
-        let sick = Self { node, outside, pods, path };
+        let sick = Self { node, outside, pods, path, processes: PidNamespace::new().expect("unshare") };
         let install = format!(
             "{} install --link hard --bin-dir {} --from {}",
             testns::cnitool().display(),
@@ -74,11 +74,11 @@ impl Sick {
         sick
     }
 
-    /// A command of an administrator, in a PID namespace of its own: doctor looks for containers in those of all processes.
+    /// A command of an administrator, in the node's PID namespace: doctor looks for containers in those of all processes.
     fn shell(&self, script: &str) -> Output {
         let bin_dir = self.path.split(':').next().unwrap();
-        let mut command = Command::new("/usr/bin/unshare");
-        command.args(["--pid", "--fork", "--mount-proc", "sh", "-ec", script]);
+        let mut command = self.processes.command();
+        command.args(["sh", "-ec", script]);
         command.env_clear().env("PATH", &self.path).env("CNI_PATH", bin_dir).output().unwrap()
     }
 

@@ -1,13 +1,12 @@
 //! Upgrades under load: the executables are replaced while containers come and go without pause, and no call fails.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 use conformance::configs::with;
 use conformance::iptables::has_iptables;
-use conformance::libcni_operations::wait;
 use conformance::shared_objects::stays;
 use conformance::subjects::{node, reference_or_skip};
+use conformance::wait;
 use libcni::{Attachment, NetworkConf, Runtime};
 use serde_json::{Value, json};
 use std::fs;

@@ -48,6 +48,8 @@ pub struct ProgramTrace {
     pub messages: Vec<Message>,
     /// The program's processes in the order in which they began; the first is the program itself.
     pub processes: Vec<Process>,
+    /// The system call at which a fate came last.
+    pub hit: Option<Syscall>,
 }
 
 /// A process of a traced program.
@@ -68,29 +70,29 @@ pub struct Process {
 
 impl Program<'_> {
     /// Runs it to its end, or `None` when it takes longer than the deadline.
-    #[must_use]
     #[track_caller]
     pub fn trace(&self, node: &Node) -> Option<ProgramTrace> {
-        self.seen(node, None)
+        self.with_fate(node, None)
     }
 
+    /// As [`Program::trace`], with a fate at the system call of a number (from 1) if wanted.
+    #[must_use]
     #[track_caller]
-    fn seen(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<ProgramTrace> {
+    pub fn with_fate(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<ProgramTrace> {
         // The new thread has no other children, so it may wait for any.
         let done = thread::scope(|scope| scope.spawn(|| self.follow(node, fate)).join());
         let (output, tracer) = match done {
             Ok(followed) => followed?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        let Tracer { calls, messages, processes, .. } = tracer;
-        Some(ProgramTrace { output, calls, messages, processes })
+        let Tracer { calls, messages, processes, hit, .. } = tracer;
+        Some(ProgramTrace { output, calls, messages, processes, hit })
     }
 
     /// As [`Program::trace`], where each system call fails for which the function has an error, without its being made.
-    #[must_use]
     #[track_caller]
     pub fn fail_each(&self, node: &Node, errno: fn(&Syscall) -> Option<Errno>) -> Option<ProgramTrace> {
-        self.seen(node, Some((1, Fate::FailEach(errno))))
+        self.with_fate(node, Some((1, Fate::FailEach(errno))))
     }
 
     /// Runs it and kills it, and nothing that it has started, before the `n`th (from 1) system call of any of its
@@ -98,10 +100,6 @@ impl Program<'_> {
     /// and goes on to its end then.
     ///
     /// Returns the system calls until then, the `n`th with them; `None` if there were not so many.
-    ///
-    /// # Panics
-    /// When tracing is not possible, or the deadline passes.
-    #[must_use]
     #[track_caller]
     pub fn orphan(&self, node: &Node, n: usize, mut meanwhile: impl FnMut() + Send) -> Option<Vec<Syscall>> {
         let fate = Some((n, Fate::Orphan));
@@ -115,10 +113,6 @@ impl Program<'_> {
 
     /// Runs it and kills everything of it before its `n`th (from 1) state-changing system call, which is returned; `None` if there were not so
     /// many.
-    ///
-    /// # Panics
-    /// When tracing is not possible, or the deadline passes.
-    #[must_use]
     #[track_caller]
     pub fn kill_before(&self, node: &Node, n: usize) -> Option<Syscall> {
         let done = thread::scope(|scope| scope.spawn(|| self.follow(node, Some((n, Fate::Kill)))).join());

@@ -106,7 +106,6 @@ impl Syscall {
     }
 
     /// The process of the thread, while it is stopped at this call.
-    #[must_use]
     pub fn process(&self) -> i32 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
@@ -115,13 +114,11 @@ impl Syscall {
 
     /// What its first argument is a descriptor of, while the thread is stopped at it: a path, or words such as
     /// `socket:[7]`.
-    #[must_use]
     pub fn descriptor(&self) -> Option<PathBuf> {
         fs::read_link(format!("/proc/{}/fd/{}", self.pid, self.arguments[0])).ok()
     }
 
     /// Returns whether the call starts a thread, not a process, while the calling thread is stopped at it.
-    #[must_use]
     pub fn makes_thread(&self) -> bool {
         let thread = u64::try_from(libc::CLONE_THREAD).unwrap_or_default();
         match self.number {
@@ -133,7 +130,6 @@ impl Syscall {
     }
 
     /// The path that one of its arguments points at, while the thread is stopped at it.
-    #[must_use]
     pub fn path(&self, argument: usize) -> Option<PathBuf> {
         let address = *self.arguments.get(argument)?;
         let bytes = message::text_at(self.pid, address)?;
@@ -141,7 +137,6 @@ impl Syscall {
     }
 
     /// Returns the call's name, `sendto`; a number where this table has no name.
-    #[must_use]
     pub fn name(&self) -> String {
         match row(self.number) {
             Some((_, name, _)) => name.trim_start_matches("SYS_").to_owned(),

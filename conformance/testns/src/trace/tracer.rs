@@ -151,7 +151,6 @@ impl Tracer {
         }
     }
 
-    /// The process of a thread.
     fn process(&mut self, thread: Pid) -> &mut Process {
         let pid = i32::try_from(status(thread, "Tgid:")).ok().filter(|pid| *pid > 0).unwrap_or(thread.as_raw());
         let place = self.processes.iter().position(|process| process.pid == pid).unwrap_or(self.processes.len());
@@ -216,6 +215,13 @@ impl Tracer {
                     self.seal(pid, call, Fate::Fail(errno));
                 }
             }
+            Some((n, Fate::FailAny(errno, spared))) if self.calls.len() >= n && self.hit.is_none() => {
+                if !spared.contains(&call.number) {
+                    self.seal(pid, call, Fate::Fail(errno));
+                }
+            }
+            Some((_, Fate::Deny(number, errno))) if call.number == number => self.seal(pid, call, Fate::Fail(errno)),
+            Some((_, Fate::FailAny(..) | Fate::Deny(..))) => {}
             Some((n, fate @ Fate::ShortenWhere(suits))) => {
                 self.eligible += usize::from(suits(&call));
                 if suits(&call) && self.eligible == n {
@@ -269,6 +275,7 @@ impl Tracer {
                 self.holds = true;
             }
             Fate::Refuse | Fate::FailStep(_) | Fate::FailWhere(_) | Fate::FailEach(_) => {}
+            Fate::FailAny(..) | Fate::Deny(..) => {}
         }
     }
 }

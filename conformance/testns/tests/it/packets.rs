@@ -56,7 +56,8 @@ fn a_router_advertisement_has_effect_only_where_it_is_accepted() {
     left.ping("fd01::2".parse::<Ipv6Addr>().unwrap());
     assert!(!is_advertised(&right));
 
-    right.set_sysctl("net/ipv6/conf/eth0/accept_ra", "1");
+    // Also where new links forward.
+    right.set_sysctl("net/ipv6/conf/eth0/accept_ra", "2");
     left.advertise_router("eth0", "fd99::".parse().unwrap());
     right.wait_for("a default route by advertisement", is_advertised);
     let of_prefix = |address: &String| address.starts_with("fd99::") && address.ends_with("/64");

@@ -1,11 +1,10 @@
-//! All or nothing, at every step: an ADD that fails or is asked to stop leaves the node as it was. After any call that
-//! was killed half-way, DEL leaves nothing.
+//! All or nothing, at every step: an ADD that fails or is asked to stop leaves the node as it was.
 //!
 //! Each test goes through all points of a call: first system call, second, ... until the call ends before its nth.
 //! The pools hold one address each, so a leaked address makes the next ADD fail.
 
 mod chained;
-mod interrupt;
+mod every_call;
 mod kill;
 mod plugins;
 mod reference;

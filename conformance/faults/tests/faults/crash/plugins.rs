@@ -1,15 +1,11 @@
 //! The same for each of the other interface plugins.
 
-use super::interrupt::interrupted;
-use super::kill::{add_killed, del_killed, gc_killed};
-use super::rollback::{FAILED, REFUSED, on_a_new_node, on_a_used_node};
+use super::rollback::{FAILED, INTERRUPTED, REFUSED, on_a_new_node, on_a_used_node};
 use super::{PTP_DUAL, Scenario};
-use crate::configs::unshared;
 use crate::interface_plugins::{InterfacePlugin, LinkPlace};
-use serde_json::json;
 
 fn a_signalled_add_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
-    interrupted(scenario);
+    on_a_used_node(scenario, INTERRUPTED);
 }
 
 fn add_with_any_message_refused_leaves_nothing(kind: InterfacePlugin, scenario: Scenario) {
@@ -22,20 +18,6 @@ fn add_with_any_message_refused_leaves_nothing(kind: InterfacePlugin, scenario: 
 
 fn add_with_any_system_call_failing_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
     on_a_used_node(scenario, FAILED);
-}
-
-fn del_after_a_killed_add_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
-    add_killed(scenario);
-}
-
-fn del_after_a_killed_del_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
-    del_killed(scenario);
-}
-
-fn gc_after_a_killed_gc_leaves_the_valid_only(kind: InterfacePlugin, _: Scenario) {
-    let (node, _outside) = kind.node(3);
-    let ipam = unshared().dual();
-    gc_killed(kind.name, &node, kind.place, &|number| kind.config(number, json!({"ipam": ipam})));
 }
 
 macro_rules! each_scenario {
@@ -61,8 +43,5 @@ each_scenario! {
         a_signalled_add_leaves_nothing
         add_with_any_message_refused_leaves_nothing
         add_with_any_system_call_failing_leaves_nothing
-        del_after_a_killed_add_leaves_nothing
-        del_after_a_killed_del_leaves_nothing
-        gc_after_a_killed_gc_leaves_the_valid_only
     )
 }
