@@ -40,7 +40,6 @@ fn executable() -> io::Result<PathBuf> {
     EXECUTABLE.get().cloned().map_or_else(std::env::current_exe, Ok)
 }
 
-/// A task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum IsolatedTask {
     /// To see what the machine allows: a [`MachineFeatures`].
@@ -77,9 +76,7 @@ pub struct Spoken {
 
 impl IsolatedTask {
     /// Starts a child and waits for its answer.
-    ///
-    /// # Errors
-    /// If it cannot be started, does not end in time or gives no answer, which it explains.
+    /// Errors: if it cannot be started, does not end in time or gives no answer, which it explains.
     pub(crate) fn run<T: DeserializeOwned>(&self, own_processes: bool, deadline: Duration) -> io::Result<T> {
         let mut command = Command::new(executable()?);
         command.args([ISOLATE, &own_processes.to_string()]);

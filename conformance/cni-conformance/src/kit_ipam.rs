@@ -110,7 +110,7 @@ impl KitIpam {
     }
 
     /// Orders what it does when it is called with a verb, from now on; `None` for its work.
-    pub fn order(&self, verb: testns::Verb, order: Option<Order>) {
+    pub fn order(&self, verb: impl std::fmt::Display, order: Option<Order>) {
         let ledger = with_ledger(|ledger| {
             match order {
                 Some(order) => ledger.orders.insert(verb.to_string(), order),

@@ -2,7 +2,6 @@
 
 pub(crate) mod document;
 mod findings;
-mod html;
 mod junit;
 mod merge;
 mod table;
@@ -34,8 +33,6 @@ pub enum Format {
     Json,
     /// A line for each finding, for `--expect`
     Findings,
-    /// A page with a table of plugins by rules, for a browser
-    Html,
 }
 
 impl Format {
@@ -48,7 +45,6 @@ impl Format {
             Self::Junit => junit::text(document),
             Self::Json => serde_json::to_string_pretty(document).unwrap_or_default() + "\n",
             Self::Findings => findings::text(document),
-            Self::Html => html::page(document),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::finding::Stop;
 use crate::profile::Role;
 use crate::sentences::{self, Sentence};
 use crate::testbed::Testbed;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -92,7 +93,6 @@ pub enum Source {
 }
 
 /// A way to find out whether a subject keeps to a rule.
-#[derive(Debug)]
 pub struct Case<B: 'static = Testbed> {
     /// The case's name within the rule; the only one of a rule may be empty.
     pub name: &'static str,
@@ -105,7 +105,16 @@ pub struct Case<B: 'static = Testbed> {
 }
 
 /// Tries a case.
-type Run<B> = fn(&B) -> Result<(), Stop>;
+type Run<B> = Box<dyn Fn(&B) -> Result<(), Stop> + Send + Sync>;
+
+/// A case that no steps can say, by its name and that of its rule: `RULE/CASE`, or `RULE` if it is the only one.
+pub(crate) type Code<B = Testbed> = (&'static str, fn(&B) -> Result<(), Stop>);
+
+impl<B> fmt::Debug for Case<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
+    }
+}
 
 /// The versions, of those that the subject speaks, with which a case is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,63 +140,100 @@ impl fmt::Display for Versions {
     }
 }
 
-/// A rule that sentences of the specification ask for.
-pub(crate) const fn spec<B>(id: &'static str, cited: &'static [&'static str], roles: &'static [Role]) -> Rule<B> {
-    of(id, Source::Spec(cited), roles)
+/// A rule as its file has it, with steps `S`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written<S> {
+    id: String,
+    /// The names of the sentences that ask for it, if some do.
+    #[serde(default)]
+    cites: Vec<String>,
+    /// The parties that depend on it, if no sentence asks for it.
+    relied: Option<String>,
+    binds: Vec<Role>,
+    says: String,
+    cases: Vec<WrittenCase<S>>,
 }
 
-/// A rule that no sentence asks for, and on which these rely.
-pub(crate) const fn relied<B>(id: &'static str, who: &'static str, roles: &'static [Role]) -> Rule<B> {
-    of(id, Source::Relied(who), roles)
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound = "S: Deserialize<'de>")]
+struct WrittenCase<S> {
+    #[serde(default)]
+    name: String,
+    /// The case is tried with each version.
+    #[serde(default)]
+    each: bool,
+    since: Option<String>,
+    before: Option<String>,
+    does: String,
+    /// The case itself, if it needs no code.
+    steps: Option<Vec<S>>,
 }
 
-/// A rule about robustness.
-pub(crate) const fn stress<B>(id: &'static str, roles: &'static [Role]) -> Rule<B> {
-    of(id, Source::Stress, roles)
+/// Reads the rules of a file. `code` has the cases whose steps are not in it, and `play` plays those of the others.
+///
+/// # Panics
+/// If the file is not right, or a case has neither steps nor code, or both: a test reads each file.
+pub(crate) fn read<B: 'static, S: DeserializeOwned + Send + Sync + 'static>(
+    text: &str,
+    code: &[Code<B>],
+    play: fn(&B, &[S]) -> Result<(), Stop>,
+) -> Vec<Rule<B>> {
+    let written: Vec<Written<S>> = serde_json::from_str(text).unwrap_or_else(|error| panic!("rules: {error}"));
+    let names: Vec<_> =
+        written.iter().flat_map(|rule| rule.cases.iter().map(|case| full_name(&rule.id, &case.name))).collect();
+    if let Some((name, _)) = code.iter().find(|(name, _)| !names.iter().any(|other| other == name)) {
+        panic!("there is no case {name}");
+    }
+    written.into_iter().map(|rule| rule.read(code, play)).collect()
 }
 
-const fn of<B>(id: &'static str, source: Source, roles: &'static [Role]) -> Rule<B> {
-    Rule { id, source, sentence: "", roles, cases: &[] }
+fn full_name(rule: &str, case: &str) -> String {
+    if case.is_empty() { rule.to_owned() } else { format!("{rule}/{case}") }
 }
 
-/// A case with the newest version.
-pub(crate) const fn newest<B>(name: &'static str, run: Run<B>) -> Case<B> {
-    Case { name, versions: Versions::Newest, does: "", run }
+/// A text for as long as the process runs: rules are read once.
+fn kept(text: String) -> &'static str {
+    text.leak()
 }
 
-/// A case with each version.
-pub(crate) const fn each<B>(name: &'static str, run: Run<B>) -> Case<B> {
-    Case { name, versions: Versions::Each, does: "", run }
-}
-
-/// A case with the newest version from `oldest` on.
-pub(crate) const fn since<B>(oldest: &'static str, name: &'static str, run: Run<B>) -> Case<B> {
-    Case { name, versions: Versions::From(oldest), does: "", run }
-}
-
-/// A case with the newest version before `newer`.
-pub(crate) const fn before<B>(newer: &'static str, name: &'static str, run: Run<B>) -> Case<B> {
-    Case { name, versions: Versions::Before(newer), does: "", run }
-}
-
-impl<B> Case<B> {
-    /// The case with what it does.
-    pub(crate) const fn does(self, does: &'static str) -> Self {
-        Self { does, ..self }
+impl<S: Send + Sync + 'static> Written<S> {
+    fn read<B: 'static>(self, code: &[Code<B>], play: fn(&B, &[S]) -> Result<(), Stop>) -> Rule<B> {
+        let cites: Vec<_> = self.cites.into_iter().map(kept).collect();
+        let source = match (cites.is_empty(), self.relied) {
+            (false, _) => Source::Spec(cites.leak()),
+            (true, Some(who)) => Source::Relied(kept(who)),
+            (true, None) => Source::Stress,
+        };
+        let read = |case: WrittenCase<S>| {
+            let name = full_name(&self.id, &case.name);
+            let run: Run<B> = match (code.iter().find(|(other, _)| *other == name), case.steps) {
+                (Some((_, code)), None) => Box::new(*code),
+                (None, Some(steps)) => Box::new(move |testbed| play(testbed, &steps)),
+                (_, steps) => {
+                    panic!("{name}: {}", if steps.is_some() { "steps and code" } else { "neither steps nor code" })
+                }
+            };
+            let versions = match (case.each, case.since, case.before) {
+                (true, ..) => Versions::Each,
+                (false, Some(oldest), _) => Versions::From(kept(oldest)),
+                (false, None, Some(newer)) => Versions::Before(kept(newer)),
+                (false, None, None) => Versions::Newest,
+            };
+            Case { name: kept(case.name), versions, does: kept(case.does), run }
+        };
+        let cases: Vec<_> = self.cases.into_iter().map(read).collect();
+        Rule {
+            id: kept(self.id.clone()),
+            source,
+            sentence: kept(self.says),
+            roles: self.binds.leak(),
+            cases: cases.leak(),
+        }
     }
 }
 
 impl<B> Rule<B> {
-    /// The rule with its statement.
-    pub(crate) const fn says(self, sentence: &'static str) -> Self {
-        Self { sentence, ..self }
-    }
-
-    /// The rule with the cases that show it.
-    pub(crate) const fn by(self, cases: &'static [Case<B>]) -> Self {
-        Self { cases, ..self }
-    }
-
     /// The sentences that it cites.
     pub fn sentences(&self) -> impl Iterator<Item = &'static Sentence> {
         let ids = match self.source {

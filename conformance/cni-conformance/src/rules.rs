@@ -1,4 +1,7 @@
-//! Every rule, by the sections of the specification. A file has the rows of its section and, below, their cases.
+//! Every rule, by the sections of the specification.
+//!
+//! `SECTION.json` has the rules and their cases. A case is [`steps`](step::Step), or has a function in `SECTION.rs` where it needs
+//! one. The names of rules and cases are those by which a user's profile or table knows them.
 
 mod add;
 mod add_result;
@@ -21,37 +24,42 @@ mod prev_result;
 mod relied;
 mod results;
 mod status;
+pub(crate) mod step;
+pub(crate) mod steps;
 mod version;
 
 use crate::profile::Role;
-use crate::rule::{Case, Rule};
+use crate::rule::{Case, Code, Rule, read};
 use crate::stress;
 use std::io::{self, Write};
+use std::sync::OnceLock;
+
+/// The rules of each section, with the cases that need code, in the order of the specification.
+const SECTIONS: &[(&str, &[Code])] = &[
+    (include_str!("rules/configuration.json"), configuration::CASES),
+    (include_str!("rules/parameters.json"), parameters::CASES),
+    (include_str!("rules/add.json"), add::CASES),
+    (include_str!("rules/prev_result.json"), prev_result::CASES),
+    (include_str!("rules/add_result.json"), add_result::CASES),
+    (include_str!("rules/del.json"), del::CASES),
+    (include_str!("rules/del_others.json"), del_others::CASES),
+    (include_str!("rules/check.json"), check::CASES),
+    (include_str!("rules/status.json"), status::CASES),
+    (include_str!("rules/version.json"), version::CASES),
+    (include_str!("rules/gc.json"), gc::CASES),
+    (include_str!("rules/delegation.json"), delegation::CASES),
+    (include_str!("rules/ipam.json"), ipam::CASES),
+    (include_str!("rules/results.json"), results::CASES),
+    (include_str!("rules/errors.json"), errors::CASES),
+    (include_str!("rules/concurrency.json"), concurrency::CASES),
+    (include_str!("rules/conventions.json"), conventions::CASES),
+    (include_str!("rules/relied.json"), relied::CASES),
+];
 
 /// All rules but those about [robustness](stress::rules), in the order of the specification.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    [
-        configuration::RULES,
-        parameters::RULES,
-        add::RULES,
-        prev_result::RULES,
-        add_result::RULES,
-        del::RULES,
-        del_others::RULES,
-        check::RULES,
-        status::RULES,
-        version::RULES,
-        gc::RULES,
-        delegation::RULES,
-        ipam::RULES,
-        results::RULES,
-        errors::RULES,
-        concurrency::RULES,
-        conventions::RULES,
-        relied::RULES,
-    ]
-    .into_iter()
-    .flatten()
+    static ALL: OnceLock<Vec<Rule>> = OnceLock::new();
+    ALL.get_or_init(|| SECTIONS.iter().flat_map(|(text, code)| read(text, code, steps::play)).collect()).iter()
 }
 
 /// A rule by its name, of robustness too.

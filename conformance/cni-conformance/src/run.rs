@@ -133,6 +133,7 @@ fn silence(subject: &Subject, profile: &Profile, spoken: &Spoken, wanted: &Wante
         version: spec_version::VERSIONS.last().copied().unwrap_or_default().to_owned(),
         seed: wanted.seed,
         call_seconds: wanted.call_seconds,
+        every_point: wanted.every_point,
     };
     let call = &spoken.call;
     let ended = call.exit.map_or("it did not end".to_owned(), |exit| format!("it ended with {exit}"));

@@ -2,13 +2,12 @@
 //!
 //! A [`Driver`] says, as data, how a runtime is made to do something; a [`RuntimeTestbed`] is a throwaway node with
 //! [mock plugins](mock_plugin) in its plugin folder. A case lays a network of mock plugins, has the runtime do its work, and
-//! looks at what the mock plugins wrote down: arguments, environment, stdin, order. The [`rules`] are rows like those for
+//! looks at what the mock plugins wrote down: arguments, environment, stdin, order. The [`rules`] are data like those for
 //! plugins, and the reports are the same.
 
 mod assertions;
 mod daemon;
 mod driver;
-mod finished_run;
 mod foreground_run;
 pub mod mock_plugin;
 pub mod rules;
@@ -16,7 +15,7 @@ mod runtime_testbed;
 mod trial;
 
 pub use driver::Driver;
-pub use finished_run::FinishedRun;
+pub use runtime_testbed::FinishedRun;
 pub use runtime_testbed::{Request, RuntimeTestbed};
 pub use trial::Trial;
 

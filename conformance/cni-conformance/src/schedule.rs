@@ -48,6 +48,8 @@ pub struct Wanted {
     pub repeat: u64,
     /// The number of seconds that a call may take.
     pub call_seconds: u64,
+    /// Whether a call is disturbed at every point, however many there are.
+    pub every_point: bool,
 }
 
 /// The trials of a candidate.
@@ -80,6 +82,7 @@ pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &MachineFeatures)
                     version: version.clone(),
                     seed: wanted.seed.wrapping_add(repetition),
                     call_seconds: wanted.call_seconds,
+                    every_point: wanted.every_point,
                 };
                 let skip = lacks.clone().or(none.clone()).map(|why| Verdict::Skip { why });
                 planned.push(Planned { trial, instead: skip.or(exempt.clone()) });
@@ -229,6 +232,7 @@ mod tests {
             version: version.to_owned(),
             seed: 1,
             call_seconds: 1,
+            every_point: false,
         };
         Report { trial, verdict: Verdict::Fail(finding), calls: Vec::new(), milliseconds: 0 }
     }

@@ -36,6 +36,8 @@ pub struct Testbed {
     pub machine: MachineFeatures,
     shown: Shown,
     call_deadline: Duration,
+    /// Whether a call is disturbed at every point.
+    pub(crate) every_point: bool,
     calls: Mutex<Vec<CallRecord>>,
     pods: Mutex<Vec<Pod>>,
     baseline: Mutex<Option<leftovers::Baseline>>,
@@ -74,6 +76,7 @@ impl Testbed {
             machine,
             shown,
             call_deadline: Duration::from_secs(trial.call_seconds),
+            every_point: trial.every_point,
             calls: Mutex::default(),
             pods: Mutex::default(),
             baseline: Mutex::default(),

@@ -5,6 +5,7 @@ use crate::isolated_task::IsolatedTask;
 use crate::machine_features::MachineFeatures;
 use crate::namespaces::{self, Shown};
 use crate::profile::Profile;
+use crate::rule::Case;
 use crate::rules;
 use crate::subject::Subject;
 use crate::testbed::Testbed;
@@ -33,6 +34,9 @@ pub struct Trial {
     pub seed: u64,
     /// The number of seconds that a call may take before that is a finding.
     pub call_seconds: u64,
+    /// Whether a call is disturbed at every point, however many there are.
+    #[serde(default)]
+    pub every_point: bool,
 }
 
 /// The outcome of a trial.
@@ -68,8 +72,8 @@ pub(crate) const HIDDEN: &str = "what it needs first fails, which breaks ";
 
 impl Verdict {
     /// The outcome of a case on a testbed: a panic is no fault of the subject.
-    pub(crate) fn of<B>(case: fn(&B) -> Result<(), Stop>, testbed: &B) -> Self {
-        match catch_unwind(AssertUnwindSafe(|| case(testbed))) {
+    pub(crate) fn of<B>(case: &Case<B>, testbed: &B) -> Self {
+        match catch_unwind(AssertUnwindSafe(|| (case.run)(testbed))) {
             Ok(Ok(())) => Self::Pass,
             Ok(Err(Stop::Fails(finding))) => Self::Fail(finding),
             Ok(Err(Stop::Skips(why))) => Self::Skip { why },
@@ -166,7 +170,7 @@ impl Trial {
             Ok(testbed) => testbed,
             Err(panic) => return Ok(Report::broken(self, no_testbed(&*panic), start)),
         };
-        let verdict = match Verdict::of(case.run, &testbed) {
+        let verdict = match Verdict::of(case, &testbed) {
             Verdict::Fail(Finding { basis: Some(basis), expected, seen, .. }) if rules::rule(&basis.rule).is_none() => {
                 let why = format!("there is no rule {}: expected {expected}, but {seen}", basis.rule);
                 Verdict::Broken { why }

@@ -18,9 +18,7 @@ pub(crate) const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 const REFUSAL: &str = "read-only file system";
 
 /// Makes the mounts of this process, which have to be private, read-only. What is mounted later can be written to.
-///
-/// # Errors
-/// The kernel's error. A mount that this process cannot reach is no error: nor can a plugin.
+/// Errors: the kernel's error. A mount that this process cannot reach is no error: nor can a plugin.
 pub(crate) fn protect() -> io::Result<()> {
     for (place, flags) in mounts(&fs::read("/proc/self/mountinfo")?) {
         // Files below /proc belong to namespaces, or are guarded by capabilities over the machine's own.
@@ -48,9 +46,7 @@ fn close(place: &Path, flags: MsFlags) -> io::Result<()> {
 
 /// Makes read-only what a node has laid anew, to make its own folders on a machine without them. Else a plugin could write beside
 /// `/var/lib/cni` on machines that do not have it, and only there.
-///
-/// # Errors
-/// The kernel's error.
+/// Errors: the kernel's error.
 pub(crate) fn close_above(folders: &[&str]) -> io::Result<()> {
     let above: Vec<_> = folders.iter().filter_map(|folder| Path::new(folder).parent()).collect();
     let laid =
@@ -66,9 +62,7 @@ pub(crate) fn lay_empty(folder: &Path, options: &str) -> nix::Result<()> {
 /// Makes a folder of the trial's own, empty and writable, whether or not the machine has one there.
 ///
 /// Without a folder of that name, the nearest one above is mounted anew, with all that was in it.
-///
-/// # Errors
-/// The kernel's error, and the path that it is about.
+/// Errors: the kernel's error, and the path that it is about.
 pub(crate) fn own_folder(folder: &Path) -> io::Result<()> {
     if !folder.is_dir() {
         let above = folder.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/"));

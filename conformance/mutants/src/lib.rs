@@ -8,6 +8,8 @@
 //! [`excused`] has the rules that no mutant can break.
 
 use cni_plugins::ENTRIES;
+use serde::Deserialize;
+use std::ops::Deref;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,36 +24,59 @@ pub use mutant_call::MutantCall;
 use skel::Reply;
 
 /// A plugin that breaks a rule.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Mutant {
+    /// The row of the mutant.
+    pub row: Row,
+    /// The mutant's fault.
+    pub act: fn(&MutantCall) -> Reply,
+}
+
+/// A mutant's fault by the name of the mutant.
+pub(crate) type Act = (&'static str, fn(&MutantCall) -> Reply);
+
+/// A mutant as `wrong.json` has it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
     /// The mutant's fault, and the name of its folder.
     pub name: &'static str,
+    /// The mutant whose fault it has, if that is not its own.
+    acts_as: Option<&'static str>,
     /// The built-in profile of the kit with which it is tried. Its executable is the one that is wrong.
     pub profile: &'static str,
     /// The rule that it breaks.
     pub rule: &'static str,
     /// Other rules that a plugin which breaks this one breaks as well.
-    pub also: &'static [&'static str],
+    #[serde(default)]
+    pub also: Vec<&'static str>,
     /// Whether the IPAM plugin is an executable of its own: our bridge runs one that is itself without a new process.
+    #[serde(default)]
     pub ipam_as_process: bool,
     /// The cases with which it is tried; all of the rule if there are none.
-    pub cases: &'static [&'static str],
+    #[serde(default)]
+    pub cases: Vec<&'static str>,
     /// How the honest plugin is tried with the mutant's rule.
+    #[serde(default)]
     pub honest: Honest,
     /// The versions with which the mutant is tried.
-    pub versions: &'static [&'static str],
+    #[serde(default = "newest")]
+    pub versions: Vec<&'static str>,
     /// Folders that its profile names, as it writes to them.
-    pub writes: &'static [&'static str],
-    /// The mutant's fault.
-    pub act: fn(&MutantCall) -> Reply,
-    /// Whether the mutant's daemon starts, by the words of its command line.
-    pub starts: fn(&[String]) -> bool,
+    #[serde(default)]
+    pub writes: Vec<&'static str>,
+}
+
+fn newest() -> Vec<&'static str> {
+    vec!["1.1.0"]
 }
 
 /// The way in which the honest plugin is tried with the rule of a mutant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Honest {
     /// Together with the mutant.
+    #[default]
     Too,
     /// A test of its own tries the honest plugin: the rule takes long with a plugin that keeps to it.
     Slowly,
@@ -59,67 +84,19 @@ pub enum Honest {
     Unasked,
 }
 
-impl Mutant {
-    pub(crate) const fn new(
-        profile: &'static str,
-        rule: &'static str,
-        name: &'static str,
-        act: fn(&MutantCall) -> Reply,
-    ) -> Self {
-        Self {
-            name,
-            profile,
-            rule,
-            also: &[],
-            ipam_as_process: false,
-            cases: &[],
-            honest: Honest::Too,
-            versions: &["1.1.0"],
-            writes: &[],
-            act,
-            starts: |_| true,
-        }
-    }
+impl Deref for Mutant {
+    type Target = Row;
 
-    pub(crate) const fn also(self, also: &'static [&'static str]) -> Self {
-        Self { also, ..self }
-    }
-
-    pub(crate) const fn with_ipam_as_process(self) -> Self {
-        Self { ipam_as_process: true, ..self }
-    }
-
-    pub(crate) const fn with(self, cases: &'static [&'static str]) -> Self {
-        Self { cases, ..self }
-    }
-
-    pub(crate) const fn slow(self) -> Self {
-        Self { honest: Honest::Slowly, ..self }
-    }
-
-    pub(crate) const fn unasked(self) -> Self {
-        Self { honest: Honest::Unasked, ..self }
-    }
-
-    pub(crate) const fn writing(self, writes: &'static [&'static str]) -> Self {
-        Self { writes, ..self }
-    }
-
-    pub(crate) const fn starting(self, starts: fn(&[String]) -> bool) -> Self {
-        Self { starts, ..self }
-    }
-
-    pub(crate) const fn speaking(self, versions: &'static [&'static str]) -> Self {
-        Self { versions, ..self }
+    fn deref(&self) -> &Row {
+        &self.row
     }
 }
 
 /// The executable's whole `main`.
-#[must_use]
 pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let (called_as, mutant) = (words.first().cloned().unwrap_or_default(), this());
-    if mutant.is_some_and(|mutant| !(mutant.starts)(&words)) {
+    if mutant.is_some_and(|mutant| !wrong::daemon::starts(mutant.name, &words)) {
         return ExitCode::FAILURE;
     }
     if let Some(ended) = dhcp::run_if_asked(words.iter().cloned()) {

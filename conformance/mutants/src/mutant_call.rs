@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
-/// A call of a mutant.
 #[derive(Clone)]
 pub struct MutantCall {
     /// The call's variables.
@@ -28,7 +27,6 @@ impl MutantCall {
     }
 
     /// Returns whether the call is valid and asks for this verb: the honest plugin refuses an invalid one.
-    #[must_use]
     pub fn is(&self, verb: Command) -> bool {
         if verb == Command::Version {
             return self.asks(verb);
@@ -48,32 +46,27 @@ impl MutantCall {
     }
 
     /// Returns whether the call asks for this verb, valid or not.
-    #[must_use]
     pub fn asks(&self, verb: Command) -> bool {
         self.env.find_command() == Some(verb)
     }
 
     /// Whether the addresses are of the kit's IPAM plugin, with which rules find out what a delegate is given.
-    #[must_use]
     pub fn has_kit_ipam(&self) -> bool {
         self.config()["ipam"]["type"] == "kit-ipam"
     }
 
     /// Whether `CNI_NETNS` and prevResult are there.
-    #[must_use]
     pub fn has_all(&self) -> bool {
         self.has_netns() && self.config().get("prevResult").is_some()
     }
 
     /// The order to the kit's IPAM plugin: what to do with a verb in place of its work; `null` for nothing.
-    #[must_use]
     pub fn order(&self, verb: Command) -> Value {
         let ledger = std::fs::read("/run/testns/kit-ipam/ledger").unwrap_or_default();
         serde_json::from_slice::<Value>(&ledger).unwrap_or_default()["orders"][verb.as_str()].clone()
     }
 
     /// The honest plugin's reply and effect.
-    #[must_use]
     pub fn honest(&self) -> Reply {
         if self.env.command.is_empty() {
             return self.about();
@@ -101,25 +94,21 @@ impl MutantCall {
     }
 
     /// The whole of stdin.
-    #[must_use]
     pub fn stdin(&self) -> &[u8] {
         self.stdin.as_deref().unwrap_or_default()
     }
 
     /// Whether stdin could be read.
-    #[must_use]
     pub fn has_stdin(&self) -> bool {
         self.stdin.is_ok()
     }
 
     /// The network config; `null` if stdin is none.
-    #[must_use]
     pub fn config(&self) -> Value {
         serde_json::from_slice(self.stdin()).unwrap_or_default()
     }
 
     /// The same call with another config; the very same if stdin is no JSON.
-    #[must_use]
     pub fn with_config(&self, change: impl FnOnce(&mut Value)) -> Self {
         let mut config = self.config();
         if !config.is_object() {
@@ -130,33 +119,23 @@ impl MutantCall {
     }
 
     /// The same call with another stdin.
-    #[must_use]
     pub fn with_stdin(&self, stdin: impl Into<Vec<u8>>) -> Self {
         Self { stdin: Ok(stdin.into().into()), ..self.clone() }
     }
 
     /// The same call with other variables.
-    #[must_use]
     pub fn with_env(&self, change: impl FnOnce(&mut Environment)) -> Self {
         let mut changed = self.clone();
         change(&mut changed.env);
         changed
     }
 
-    /// The same call with another verb.
-    #[must_use]
-    pub fn with_verb(&self, verb: Command) -> Self {
-        self.with_env(|env| env.command = verb.as_str().to_owned())
-    }
-
     /// The attachment, as a key of `memory`.
-    #[must_use]
     pub fn attachment(&self) -> String {
         format!("{}-{}", self.env.container_id, self.env.ifname)
     }
 
     /// An error.
-    #[must_use]
     pub fn refuse(&self, code: u32, msg: &str) -> Reply {
         let version = self.config()["cniVersion"].as_str().unwrap_or("1.1.0").to_owned();
         let object = json!({ "cniVersion": version, "code": code, "msg": msg });
@@ -164,57 +143,48 @@ impl MutantCall {
     }
 
     /// An ADD that says that it succeeded.
-    #[must_use]
     pub fn boast(&self) -> Reply {
         let version = self.config()["cniVersion"].as_str().unwrap_or("1.1.0").to_owned();
         Reply::success(json!({ "cniVersion": version }).to_string())
     }
 
     /// The honest plugin's reply, but an error where something is so.
-    #[must_use]
     pub fn refuses_if(&self, is_so: bool, code: u32, msg: &str) -> Reply {
         if is_so { self.refuse(code, msg) } else { self.honest() }
     }
 
     /// The honest plugin's reply, but where something is so a success without any effect.
-    #[must_use]
     pub fn does_nothing_if(&self, is_so: bool) -> Reply {
         if is_so { Reply::default() } else { self.honest() }
     }
 
     /// The honest plugin's reply, but where something is so an ADD that only says that it succeeded.
-    #[must_use]
     pub fn boasts_if(&self, is_so: bool) -> Reply {
         if is_so { self.boast() } else { self.honest() }
     }
 
     /// The honest plugin's reply, where something is so to the call with another config.
-    #[must_use]
     pub fn with_config_if(&self, is_so: bool, change: impl FnOnce(&mut Value)) -> Reply {
         if is_so { self.with_config(change).honest() } else { self.honest() }
     }
 
     /// The honest plugin's reply, where something is so to the call with other variables.
-    #[must_use]
     pub fn with_env_if(&self, is_so: bool, change: impl FnOnce(&mut Environment)) -> Reply {
         if is_so { self.with_env(change).honest() } else { self.honest() }
     }
 
     /// Whether `CNI_NETNS` is a network namespace.
-    #[must_use]
     pub fn has_netns(&self) -> bool {
         Netns::open(&self.env.netns).is_ok_and(|netns| Kernel::in_netns(&netns).is_ok())
     }
 
     /// Whether `CNI_NETNS` is the plugin's own namespace.
-    #[must_use]
     pub fn has_own_netns(&self) -> bool {
         let inode = |path: &str| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
         inode(&self.env.netns) == inode("/proc/self/ns/net")
     }
 
     /// The honest plugin's reply, changed if it is a success of this verb.
-    #[must_use]
     pub fn on(&self, verb: Command, change: impl FnOnce(&mut Value)) -> Reply {
         let reply = self.honest();
         match self.is(verb) && reply.exit == 0 {
@@ -226,7 +196,6 @@ impl MutantCall {
     /// The honest plugin's reply, but ADD reports something else. The mutant remembers that: where it comes back as
     /// prevResult, the other verbs get the honest plugin's. With the kit's IPAM plugin it reports the truth:
     /// that one is for rules that look at what a delegate gets.
-    #[must_use]
     pub fn reports(&self, lie: impl Fn(&mut Value)) -> Reply {
         if self.has_kit_ipam() {
             return self.honest();
@@ -252,7 +221,6 @@ impl MutantCall {
     }
 
     /// The honest plugin's reply, changed if it is an error.
-    #[must_use]
     pub fn on_error(&self, change: impl FnOnce(&mut Value)) -> Reply {
         let reply = self.honest();
         match reply.exit {
@@ -262,7 +230,6 @@ impl MutantCall {
     }
 
     /// The honest plugin's reply; after a success of this verb something is done as well.
-    #[must_use]
     pub fn after(&self, verb: Command, effect: impl FnOnce()) -> Reply {
         let reply = self.honest();
         if self.is(verb) && reply.exit == 0 {
@@ -272,7 +239,6 @@ impl MutantCall {
     }
 
     /// The container's namespace.
-    #[must_use]
     pub fn container(&self) -> Kernel {
         let netns = Netns::open(&self.env.netns).unwrap_or_else(|error| panic!("no container: {error}"));
         Kernel::in_netns(&netns).unwrap_or_else(|error| panic!("no container: {error}"))
@@ -312,7 +278,6 @@ fn put_right(now: &mut Value, lie: &Value, truth: &Value) {
 }
 
 /// A reply with another object; a reply that prints none is left as it is.
-#[must_use]
 pub(crate) fn edited(mut reply: Reply, change: impl FnOnce(&mut Value)) -> Reply {
     if let Ok(mut object) = serde_json::from_slice::<Value>(&reply.stdout) {
         change(&mut object);

@@ -5,7 +5,6 @@ use netops::addr::{self, Address};
 use netops::link::{self, Bridge, Link, Settings, Target};
 use netops::{Kernel, OpError, Request, link_removal};
 
-/// The node.
 pub(crate) fn node() -> Kernel {
     done(Kernel::host())
 }
@@ -26,7 +25,6 @@ pub(crate) fn make_link(net: &Kernel, name: &str) {
     }
 }
 
-/// Removes a link, if it is there.
 pub(crate) fn remove_link(net: &Kernel, name: &str) {
     if done(link::find(net, name)).is_some() {
         run(net, link_removal::request(&Target::named(name)));
@@ -43,7 +41,6 @@ pub(crate) fn rename_link(net: &Kernel, name: &str, new: &str) {
     }
 }
 
-/// Ports of a bridge.
 pub(crate) fn ports(net: &Kernel, bridge: &str) -> Vec<Link> {
     let bridge = done(link::get(net, &Target::named(bridge)));
     done(link::list(net, Some(bridge.index)))

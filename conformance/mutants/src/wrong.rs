@@ -8,7 +8,7 @@ mod concurrency;
 mod configuration;
 mod conventions;
 mod crash;
-mod daemon;
+pub(crate) mod daemon;
 mod del;
 mod delegation;
 mod errors;
@@ -25,40 +25,64 @@ mod results;
 mod status;
 mod version;
 
-use crate::Mutant;
+use crate::{Act, Mutant, Row};
 use serde_json::Value;
 use skel::Reply;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// The faults of each group, by the names of mutants.
+const ACTS: &[(&str, &[Act])] = &[
+    ("configuration", configuration::ACTS),
+    ("parameters", parameters::ACTS),
+    ("add", add::ACTS),
+    ("prev_result", prev_result::ACTS),
+    ("add_result", add_result::ACTS),
+    ("del", del::ACTS),
+    ("check", check::ACTS),
+    ("gc", gc::ACTS),
+    ("status", status::ACTS),
+    ("version", version::ACTS),
+    ("results", results::ACTS),
+    ("errors", errors::ACTS),
+    ("delegation", delegation::ACTS),
+    ("ipam", ipam::ACTS),
+    ("links", links::ACTS),
+    ("daemon", daemon::ACTS),
+    ("conventions", conventions::ACTS),
+    ("relied", relied::ACTS),
+    ("crash", crash::ACTS),
+    ("faults", faults::ACTS),
+    ("concurrency", concurrency::ACTS),
+    ("model", model::ACTS),
+    ("hostile", hostile::ACTS),
+];
 
 /// Mutants by the kit's files of rules.
-pub const GROUPS: &[(&str, &[Mutant])] = &[
-    ("configuration", configuration::MUTANTS),
-    ("parameters", parameters::MUTANTS),
-    ("add", add::MUTANTS),
-    ("prev_result", prev_result::MUTANTS),
-    ("add_result", add_result::MUTANTS),
-    ("del", del::MUTANTS),
-    ("check", check::MUTANTS),
-    ("gc", gc::MUTANTS),
-    ("status", status::MUTANTS),
-    ("version", version::MUTANTS),
-    ("results", results::MUTANTS),
-    ("errors", errors::MUTANTS),
-    ("delegation", delegation::MUTANTS),
-    ("ipam", ipam::MUTANTS),
-    ("links", links::MUTANTS),
-    ("daemon", daemon::MUTANTS),
-    ("conventions", conventions::MUTANTS),
-    ("relied", relied::MUTANTS),
-    ("crash", crash::MUTANTS),
-    ("faults", faults::MUTANTS),
-    ("concurrency", concurrency::MUTANTS),
-    ("model", model::MUTANTS),
-    ("hostile", hostile::MUTANTS),
-];
+///
+/// # Panics
+/// If `wrong.json` names a fault that there is not.
+pub fn groups() -> &'static [(&'static str, Vec<Mutant>)] {
+    static ALL: OnceLock<Vec<(&str, Vec<Mutant>)>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let rows = serde_json::from_str::<BTreeMap<&str, Vec<Row>>>(include_str!("wrong.json"));
+        let mut rows = rows.unwrap_or_else(|error| panic!("wrong.json: {error}"));
+        let mutant = |row: Row, acts: &[Act]| {
+            let name = row.acts_as.unwrap_or(row.name);
+            let act = acts.iter().find(|(other, _)| *other == name);
+            Mutant { act: act.unwrap_or_else(|| panic!("{name} has no fault")).1, row }
+        };
+        let group = |(name, acts): &(&'static str, &[Act])| {
+            let rows = rows.remove(name).unwrap_or_default();
+            (*name, rows.into_iter().map(|row| mutant(row, acts)).collect())
+        };
+        ACTS.iter().map(group).collect()
+    })
+}
 
 /// All mutants.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
-    GROUPS.iter().flat_map(|(_, mutants)| *mutants)
+    groups().iter().flat_map(|(_, mutants)| mutants)
 }
 
 /// Whether a reply has some words.

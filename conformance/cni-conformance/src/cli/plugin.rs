@@ -47,6 +47,9 @@ pub struct Options {
     /// Of the random parts; by default another one each time
     #[arg(long)]
     seed: Option<u64>,
+    /// Kill, refuse and fail calls at every point, not at 60 of each at most; of `stress`
+    #[arg(long)]
+    every_point: bool,
     #[command(flatten)]
     trials: Trials,
 }
@@ -129,7 +132,14 @@ impl Options {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seed = self.seed.unwrap_or_else(|| u64::from(now.subsec_nanos()) ^ now.as_secs());
         let Trials { case, repeat, call_deadline, .. } = &self.trials;
-        Ok(Wanted { rules, cases: case.clone(), seed, repeat: *repeat, call_seconds: *call_deadline })
+        Ok(Wanted {
+            rules,
+            cases: case.clone(),
+            seed,
+            repeat: *repeat,
+            call_seconds: *call_deadline,
+            every_point: self.every_point,
+        })
     }
 
     fn pairs(&self, notes: &mut Vec<String>) -> Result<Vec<(Subject, Profile)>, String> {

@@ -42,7 +42,7 @@ pub(crate) struct Trials {
     /// Print the rules that would be tried, and try nothing
     #[arg(long)]
     pub(crate) list_rules: bool,
-    /// summary, terminal, junit, json, findings or html, and into which file if not stdout; may be repeated
+    /// summary, terminal, junit, json or findings, and into which file if not stdout; may be repeated
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) report: Vec<Target>,
 }

@@ -78,63 +78,12 @@ impl ProfileFile {
         let at = |key: &str, what: String| At::key(text, key, what);
         let mut profile =
             given::of_config(&name, &written.config, written.role).map_err(|error| at("config", error))?;
-        if let Some(feature) =
-            written.needs.iter().find(|need| !testns::Feature::ALL.iter().any(|one| one.to_string() == **need))
-        {
-            let known: Vec<_> = testns::Feature::ALL.iter().map(ToString::to_string).collect();
-            return Err(at("needs", format!("there is no feature {feature:?}, but {}", known.join(", "))));
-        }
-        if let Some(oldest) = written.oldest.as_deref().filter(|oldest| !crate::spec_version::VERSIONS.contains(oldest))
-        {
-            return Err(at("oldest", format!("{oldest:?} is no version of the specification")));
-        }
-        if !written.prev_result.is_empty() && profile.role != Role::Chained {
-            return Err(at("prevResult", "only a plugin of role \"chained\" gets one on ADD".to_owned()));
-        }
-        if let Some(pointer) = written.pool.iter().flat_map(Pool::pointers).find(|pointer| !pointer.starts_with('/')) {
-            return Err(at(pointer, "the key of a pool is a JSON pointer, as \"/ipam/subnet\"".to_owned()));
-        }
-        if let Some(size) = written.pool.iter().flat_map(|pool| pool.sizes.keys()).find(|size| !is_size(size)) {
-            return Err(at(size, "the size of a pool is a number from 1 on, or \"any\"".to_owned()));
-        }
-        if written.pool.as_ref().is_some_and(|pool| pool.addresses == Some(0)) {
-            return Err(at("addresses", "a pool has an address at least, or the profile names no pool".to_owned()));
-        }
-        let leads = |pointer: &&String| {
-            let above = pointer.rsplit_once('/').map_or("", |(above, _)| above);
-            profile.plugins.iter().any(|plugin| plugin.pointer(above).is_some_and(Value::is_object))
-        };
-        if let Some(pointer) = written.pool.iter().flat_map(Pool::pointers).find(|pointer| !leads(pointer)) {
-            return Err(at(
-                pointer,
-                "the config has no object for this key, so that it would not change the pool".to_owned(),
-            ));
-        }
-        let all = crate::rules::all().chain(crate::stress::rules());
-        let all = all.map(|rule| (rule.id, rule.cases.iter().map(|case| case.name).collect()));
-        if let Some((name, ids)) = crate::rule::misspelt(&written.unbound, all) {
-            return Err(at(name, crate::cli::unknown("rule or case", name, &ids)));
-        }
-        if let Some(path) = written.files.keys().find(|path| !path.is_absolute()) {
-            return Err(at("files", format!("{} is no absolute path", path.display())));
-        }
-        if let Some(pointer) = written.delegate {
-            if !profile.plugins.iter().any(|plugin| plugin.pointer(&pointer).is_some_and(|one| one["type"].is_string()))
-            {
-                return Err(at(
-                    "delegate",
-                    format!("the config has no object with a type at {pointer:?}, a JSON pointer as \"/ipam\""),
-                ));
-            }
-            profile.delegate = Some(pointer);
-        }
+        check(&written, &profile, at)?;
+        profile.delegate = written.delegate.or(profile.delegate);
         if let Some(stage) = written.stage {
             profile.stage = stage;
         }
         for path in written.writes.iter().rev() {
-            if !path.is_absolute() {
-                return Err(at("writes", format!("{} is no absolute path", path.display())));
-            }
             profile.stage.insert(0, Stage::Folder { path: path.clone() });
         }
         profile.stage.extend(written.files.into_iter().map(|(path, text)| Stage::File { path, text }));
@@ -188,6 +137,61 @@ impl ProfileFile {
         });
         Ok(Self { profile, subject: subject.transpose()? })
     }
+}
+
+/// Refuses keys whose values cannot be, whatever the executable is.
+fn check(written: &Written, profile: &Profile, at: impl Fn(&str, String) -> At) -> Result<(), At> {
+    if let Some(feature) =
+        written.needs.iter().find(|need| !testns::Feature::ALL.iter().any(|one| one.to_string() == **need))
+    {
+        let known: Vec<_> = testns::Feature::ALL.iter().map(ToString::to_string).collect();
+        return Err(at("needs", format!("there is no feature {feature:?}, but {}", known.join(", "))));
+    }
+    if let Some(oldest) = written.oldest.as_deref().filter(|oldest| !crate::spec_version::VERSIONS.contains(oldest)) {
+        return Err(at("oldest", format!("{oldest:?} is no version of the specification")));
+    }
+    if !written.prev_result.is_empty() && profile.role != Role::Chained {
+        return Err(at("prevResult", "only a plugin of role \"chained\" gets one on ADD".to_owned()));
+    }
+    if let Some(pointer) = written.pool.iter().flat_map(Pool::pointers).find(|pointer| !pointer.starts_with('/')) {
+        return Err(at(pointer, "the key of a pool is a JSON pointer, as \"/ipam/subnet\"".to_owned()));
+    }
+    if let Some(size) = written.pool.iter().flat_map(|pool| pool.sizes.keys()).find(|size| !is_size(size)) {
+        return Err(at(size, "the size of a pool is a number from 1 on, or \"any\"".to_owned()));
+    }
+    if written.pool.as_ref().is_some_and(|pool| pool.addresses == Some(0)) {
+        return Err(at("addresses", "a pool has an address at least, or the profile names no pool".to_owned()));
+    }
+    let leads = |pointer: &&String| {
+        let above = pointer.rsplit_once('/').map_or("", |(above, _)| above);
+        profile.plugins.iter().any(|plugin| plugin.pointer(above).is_some_and(Value::is_object))
+    };
+    if let Some(pointer) = written.pool.iter().flat_map(Pool::pointers).find(|pointer| !leads(pointer)) {
+        return Err(at(
+            pointer,
+            "the config has no object for this key, so that it would not change the pool".to_owned(),
+        ));
+    }
+    let all = crate::rules::all().chain(crate::stress::rules());
+    let all = all.map(|rule| (rule.id, rule.cases.iter().map(|case| case.name).collect()));
+    if let Some((name, ids)) = crate::rule::misspelt(&written.unbound, all) {
+        return Err(at(name, crate::cli::unknown("rule or case", name, &ids)));
+    }
+    if let Some(pointer) = &written.delegate
+        && !profile.plugins.iter().any(|plugin| plugin.pointer(pointer).is_some_and(|one| one["type"].is_string()))
+    {
+        let what = format!("the config has no object with a type at {pointer:?}, a JSON pointer as \"/ipam\"");
+        return Err(at("delegate", what));
+    }
+    let relative = |path: &&PathBuf| !path.is_absolute();
+    for (key, path) in
+        [("files", written.files.keys().find(relative)), ("writes", written.writes.iter().find(relative))]
+    {
+        if let Some(path) = path {
+            return Err(at(key, format!("{} is no absolute path", path.display())));
+        }
+    }
+    Ok(())
 }
 
 impl Pool {

@@ -12,7 +12,7 @@ pub struct Options {
     /// JSON report of a run; once for each that is to stand beside the others
     #[arg(long, value_name = "FILE", required = true)]
     from: Vec<PathBuf>,
-    /// summary, terminal, junit, json, findings or html, and into which file if not stdout; may be repeated
+    /// summary, terminal, junit, json or findings, and into which file if not stdout; may be repeated
     #[arg(long, value_name = "FORMAT[=FILE]")]
     report: Vec<Target>,
 }

@@ -122,7 +122,7 @@ mod tests {
         assert!(target("json=").is_err());
         assert_eq!(
             target("xml").unwrap_err(),
-            "there is no format \"xml\", but summary, terminal, junit, json, findings, html"
+            "there is no format \"xml\", but summary, terminal, junit, json, findings"
         );
     }
 

@@ -1,92 +1,33 @@
 //! SPEC 2, ADD: what it makes, and when it refuses. What its result says of that is in [`super::add_result`].
 
-use super::attached::{
-    Attached, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, room_for, skip, unchanged, with_key,
-    with_kit_ipam,
-};
+use super::attached::{Attached, lay_network, nothing_left, room_for, skip, unchanged, with_key};
 use crate::finding::{Finding, Stop};
-use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Rule, before, each, newest, relied, spec};
+use crate::rule::Code;
 use crate::spec_version;
 use crate::testbed::Testbed;
 use crate::trial::NOT_HERE;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
-use testns::{Attachment, Call, Container, Remains, Verb};
+use testns::{Attachment, Call, Container, Verb};
 
-pub(super) const RULES: &[Rule] = &[
-    spec("add.makes-the-interface", &["add/interface"], NOT_IPAM)
-        .says("ADD creates the interface CNI_IFNAME in the container, or adjusts the one that is there.")
-        .by(&[newest("", makes_the_interface).does("ADD; the container has to have a link called CNI_IFNAME.")]),
-    spec("add.prints-a-result", &["add/result"], Role::ALL)
-        .says("ADD that succeeds prints a result on stdout, and nothing else there.")
-        .by(&[each("", prints_a_result).does("ADD; its stdout has to be one JSON object.")]),
-    spec("add.gives-connectivity", &["overview/kinds"], Role::ATTACHING)
-        .says("An interface plugin ensures that its interface has connectivity.")
-        .by(&[newest("gateway", reaches_its_gateway)
-            .does("The container pings the gateway of the result, where that address is on the node.")]),
-    spec("add.refuses-an-existing-interface", &["add/existing-interface"], Role::ATTACHING)
-        .says("If the container has an interface of that name, ADD is an error.")
-        .by(&[
-            newest("of-others", |testbed| refuses_to_replace(testbed, &pod_with_foreign_interface(testbed)?))
-                .does("ADD to a container in which a link of the kit's has the name."),
-            newest("of-its-own", refuses_its_own_interface).does("ADD a second time, with no DEL between."),
-        ]),
-    spec("add.needs-the-namespace", &["errors/exit"], Role::ATTACHING)
-        .says("ADD is an error where CNI_NETNS is no network namespace.")
-        .by(&[
-            newest("no-file", |testbed| refuses_netns(testbed, "/run/netns/no-such-namespace"))
-                .does("ADD with the path of a file that is not there."),
-            newest("plain-file", refuses_a_plain_file).does("ADD with the path of a plain file."),
-            newest("other-namespace", refuses_another_kind_of_namespace).does("ADD with the path of a UTS namespace."),
-        ]),
-    relied(
-        "add.failed-leaves-nothing",
-        "kubelet, which tries ADD again under another container ID",
-        &[Role::Interface, Role::Chained],
-    )
-    .says("ADD that fails takes back what it did, and has its delegate release what it gave.")
-    .by(&[
-        newest("no-namespace", leaves_nothing_without_a_namespace)
-            .does("ADD with a namespace that is not there; then the node is compared with before."),
-        newest("impossible-name", leaves_nothing_when_the_name_is_impossible)
-            .does("The same with an interface name of 16 letters."),
-        newest("ipam-fails", leaves_nothing_when_ipam_fails)
-            .does("The same with a delegate that fails; it may hold no address afterwards."),
-        newest("address-twice", leaves_nothing_when_an_address_is_refused)
-            .does("The same with a delegate that gives one address twice, which the kernel refuses."),
-        newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused)
-            .does("The same with a delegate whose route has a gateway that nothing leads to."),
-        newest("name-is-taken", leaves_nothing_when_the_name_is_taken)
-            .does("The same where the container has a link of that name, which is the kit's."),
-        newest("name-is-its-own", leaves_its_own_interface_when_the_name_is_taken)
-            .does("A second ADD without a DEL between; the interface of the first has to stay as it is."),
-        newest("unknown-value", leaves_nothing_when_a_value_is_unknown)
-            .does("Each text of the config in turn becomes \"no such/value\"; where ADD fails, the node is compared."),
-        before("0.3.0", "layer-2-before-0.3.0", leaves_nothing_when_its_version_has_no_result)
-            .does("ADD without addresses, in a version whose results need one."),
-    ]),
-    spec("add.leaves-others-alone", &["execution/attachment"], NOT_IPAM)
-        .says("ADD of one container takes nothing from another, and changes nothing in it.")
-        .by(&[newest("", leaves_others_alone)
-            .does("ADD of a second container; nothing of the first one and of the node may go or change.")]),
-    spec("add.serves-containers-at-once", &["lifecycle/at-once"], Role::PLUGINS)
-        .says("Calls for different containers may run at the same time, the very first ones too.")
-        .by(&[newest("", serves_containers_at_once)
-            .does("ADD of a node's first two containers at the same time, then DEL; no file may name them.")]),
-    spec("add.follows-del", &["add/again"], Role::ALL)
-        .says("With a DEL between them, ADD may be called again for the same container and interface name.")
-        .by(&[newest("", |testbed| Attached::add_to(testbed, pod_of_before(testbed)?)?.dels())
-            .does("ADD, DEL, ADD and DEL of one container.")]),
-    spec("add.serves-a-container-twice", &["add/again"], &[Role::Interface, Role::Ipam, Role::List])
-        .says("A container may be added to a network again under another interface name; the first stays as it is.")
-        .by(&[newest("", serves_a_container_twice)
-            .does("ADD as eth0 and as net1, then DEL of net1; the first attachment has to be as it was.")]),
+/// The cases of `add.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("add.makes-the-interface", makes_the_interface),
+    ("add.prints-a-result", prints_a_result),
+    ("add.gives-connectivity/gateway", reaches_its_gateway),
+    ("add.refuses-an-existing-interface/of-others", |testbed| {
+        refuses_to_replace(testbed, &pod_with_foreign_interface(testbed)?)
+    }),
+    ("add.needs-the-namespace/other-namespace", refuses_another_kind_of_namespace),
+    ("add.failed-leaves-nothing/name-is-taken", leaves_nothing_when_the_name_is_taken),
+    ("add.failed-leaves-nothing/unknown-value", leaves_nothing_when_a_value_is_unknown),
+    ("add.failed-leaves-nothing/layer-2-before-0.3.0", leaves_nothing_when_its_version_has_no_result),
+    ("add.leaves-others-alone", leaves_others_alone),
+    ("add.serves-containers-at-once", serves_containers_at_once),
+    ("add.serves-a-container-twice", serves_a_container_twice),
 ];
-
-const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 
 fn makes_the_interface(testbed: &Testbed) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
@@ -128,12 +69,6 @@ fn reaches_its_gateway(testbed: &Testbed) -> Result<(), Stop> {
     }
 }
 
-fn refuses_its_own_interface(testbed: &Testbed) -> Result<(), Stop> {
-    let attached = Attached::add(testbed)?;
-    attached.interface()?;
-    refuses_to_replace(testbed, &attached.pod)
-}
-
 /// A container with an interface that has the name which ADD wants to give.
 fn pod_with_foreign_interface(testbed: &Testbed) -> Result<Container, Stop> {
     Attached::add(testbed)?.interface()?;
@@ -153,22 +88,9 @@ fn leaves_nothing_when_the_name_is_taken(testbed: &Testbed) -> Result<(), Stop> 
     unchanged(testbed, "all as before the ADD that failed")
 }
 
-fn leaves_its_own_interface_when_the_name_is_taken(testbed: &Testbed) -> Result<(), Stop> {
-    let attached = Attached::add(testbed)?;
-    attached.interface()?;
-    testbed.remember();
-    testbed.make(&testbed.call(Verb::Add, &attached.pod))?.refused_by("add.refuses-an-existing-interface").refuses()?;
-    unchanged(testbed, "the interface as before the ADD that failed")
-}
-
 /// ADD with another `CNI_NETNS` than that of the pod.
 fn refuses_netns(testbed: &Testbed, netns: &str) -> Result<(), Stop> {
     let attachment = Attachment { netns: netns.to_owned(), ..testbed.pod().attachment() };
-    testbed.make(&testbed.call(Verb::Add, &attachment))?.refuses()
-}
-
-fn refuses_a_plain_file(testbed: &Testbed) -> Result<(), Stop> {
-    let attachment = testbed.pod().leave(Remains::PlainFile);
     testbed.make(&testbed.call(Verb::Add, &attachment))?.refuses()
 }
 
@@ -180,43 +102,12 @@ fn refuses_another_kind_of_namespace(testbed: &Testbed) -> Result<(), Stop> {
     }
 }
 
-fn leaves_nothing_without_a_namespace(testbed: &Testbed) -> Result<(), Stop> {
-    let attachment = testbed.pod().attachment();
-    leaves_nothing_of(testbed, Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..attachment })
-}
-
-fn leaves_nothing_when_the_name_is_impossible(testbed: &Testbed) -> Result<(), Stop> {
-    let attachment = testbed.pod().attachment();
-    leaves_nothing_of(testbed, Attachment { ifname: "abcdefghijklmnop".to_owned(), ..attachment })
-}
-
-/// An ADD that has to fail, or does not do so without anything that the plugin needs.
-fn leaves_nothing_of(testbed: &Testbed, attachment: Attachment) -> Result<(), Stop> {
-    lay_network(testbed)?;
-    testbed.remember();
-    undoes(testbed, &testbed.call(Verb::Add, attachment))
-}
-
 /// An ADD that fails and changes nothing. Skips if it succeeds.
 fn undoes(testbed: &Testbed, call: &Call) -> Result<(), Stop> {
     match testbed.make(call)?.is_success() {
         true => Err(skip("its ADD succeeds")),
         false => unchanged(testbed, "all as before the ADD that failed"),
     }
-}
-
-fn leaves_nothing_when_ipam_fails(testbed: &Testbed) -> Result<(), Stop> {
-    let order = Order::Fail { code: 11, msg: "ordered to fail".to_owned() };
-    fails_late(testbed, &[], || testbed.ipam().order(Verb::Add, Some(order.clone())))
-}
-
-fn leaves_nothing_when_an_address_is_refused(testbed: &Testbed) -> Result<(), Stop> {
-    let address = json!({ "address": "10.88.9.9/16", "gateway": "10.88.0.1" });
-    fails_late(testbed, &[("addresses", json!([address, address]))], || ())
-}
-
-fn leaves_nothing_when_a_route_is_refused(testbed: &Testbed) -> Result<(), Stop> {
-    fails_late(testbed, &[("routes", json!([{ "dst": "198.51.100.0/24", "gw": "203.0.113.254" }]))], || ())
 }
 
 /// Each text of the config in turn.
@@ -253,19 +144,6 @@ fn leaves_nothing_when_its_version_has_no_result(testbed: &Testbed) -> Result<()
     testbed.remember();
     let config = with_key(testbed.config_for(Verb::Add, &pod.attachment()), "ipam", json!({}));
     undoes(testbed, &testbed.call_with(Verb::Add, &config, &pod))
-}
-
-/// ADD with an `ipam` that makes it fail, after one that showed that it could have succeeded.
-fn fails_late(testbed: &Testbed, ipam: &[(&str, Value)], before: impl Fn()) -> Result<(), Stop> {
-    let (attachment, _) = pod_with_kit_ipam(testbed)?;
-    testbed.remember();
-    before();
-    let config = with_kit_ipam(testbed, Verb::Add, &attachment, ipam)?;
-    undoes(testbed, &testbed.call_with(Verb::Add, config, &attachment))?;
-    match testbed.ipam().held() {
-        held if held.is_empty() => Ok(()),
-        held => Err(Finding::new("DEL of the IPAM plugin", format!("it still holds an address for {held:?}")).into()),
-    }
 }
 
 fn leaves_others_alone(testbed: &Testbed) -> Result<(), Stop> {

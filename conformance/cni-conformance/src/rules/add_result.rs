@@ -3,61 +3,26 @@
 use super::attached::{Attached, Interface, Ip, skip};
 use super::prev_result::own_addresses_are_set;
 use crate::finding::{Finding, Stop};
-use crate::profile::Role;
-use crate::rule::{Rule, each, newest, relied, since, spec};
+use crate::rule::Code;
 use crate::testbed::Testbed;
 use std::net::IpAddr;
 use std::path::Path;
 use testns::{Link, Namespace, Route};
 
-pub(super) const RULES: &[Rule] = &[
-    spec("add.result-interfaces-exist", &["results/interfaces"], NOT_IPAM)
-        .says("Each entry of interfaces is a link: in the sandbox that it names, or on the node if it names none.")
-        .by(&[since("0.3.0", "", interfaces_exist)
-            .does("Each entry of interfaces is looked for, in its sandbox or on the node.")]),
-    spec("add.result-has-all-interfaces", &["results/interfaces"], NOT_IPAM)
-        .says("All links that ADD made are in interfaces, those on the node too.")
-        .by(
-            &[since("0.3.0", "", has_all_interfaces).does("Each link that came with ADD is looked for in interfaces.")],
-        ),
-    spec("add.result-sandbox-is-the-namespace", &["results/sandbox"], &[Role::Interface])
-        .says("The sandbox of an interface in the container is CNI_NETNS as it was passed, letter for letter.")
-        .by(&[since("0.3.0", "", sandbox_is_the_namespace)
-            .does("ADD with a path that has /./ and // in it; each sandbox has to be that very text.")]),
-    spec("add.result-mac-is-the-links", &["results/mac"], NOT_IPAM)
-        .says("The mac of an interface is the link's hardware address once ADD is over.")
-        .by(&[since("0.3.0", "", mac_is_the_links).does("Each mac of the result is compared with the link's.")]),
-    spec("add.result-mtu-is-the-links", &["results/mac"], NOT_IPAM)
-        .says("The mtu of an interface is the link's.")
-        .by(&[since("1.1.0", "", mtu_is_the_links).does("Each mtu of the result is compared with the link's.")]),
-    spec("add.result-addresses-are-set", &["results/ips"], NOT_IPAM)
-        .says("Each address of the result is on the interface that its index names, with that prefix.")
-        .by(&[
-            each("alone", addresses_are_set).does("Each address is looked for on the link that its index names."),
-            since("0.3.0", "after-others", own_addresses_are_set)
-                .does("The same behind a prevResult with addresses of others, for those that the plugin adds."),
-        ]),
-    spec("add.result-has-all-addresses", &["results/ips"], NOT_IPAM)
-        .says("All addresses that ADD gave to the container's interface are in the result, but for link-local ones.")
-        .by(&[newest("", has_all_addresses)
-            .does("Each permanent address of the container's interface is looked for in ips.")]),
-    relied("add.result-gateway-is-within-reach", "chained plugins and runtimes that route by it", NOT_IPAM)
-        .says("The gateway of an address is of its family, and the container has a route to it.")
-        .by(&[newest("", gateway_is_within_reach)
-            .does("For each gateway of ips the container has to have a route that leads to it directly.")]),
-    spec("add.result-routes-are-set", &["results/routes"], &[Role::Interface])
-        .says("Each route of the result is in the container, with its gateway: its own, or that of the addresses.")
-        .by(&[each("", routes_are_set).does("Each route of the result is looked for in the container, in its table.")]),
-    spec("add.result-has-all-routes", &["results/routes-of-others"], &[Role::Interface])
-        .says(
-            "The routes that ADD made in the container are in the result, but for those to the network or the \
-              gateway of an address of it, which a reader knows by the address.",
-        )
-        .by(&[newest("", has_all_routes)
-            .does("Each route in the container that the kernel did not make itself is looked for in the result.")]),
+/// The cases of `add_result.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("add.result-interfaces-exist", interfaces_exist),
+    ("add.result-has-all-interfaces", has_all_interfaces),
+    ("add.result-sandbox-is-the-namespace", sandbox_is_the_namespace),
+    ("add.result-mac-is-the-links", mac_is_the_links),
+    ("add.result-mtu-is-the-links", mtu_is_the_links),
+    ("add.result-addresses-are-set/alone", addresses_are_set),
+    ("add.result-addresses-are-set/after-others", own_addresses_are_set),
+    ("add.result-has-all-addresses", has_all_addresses),
+    ("add.result-gateway-is-within-reach", gateway_is_within_reach),
+    ("add.result-routes-are-set", routes_are_set),
+    ("add.result-has-all-routes", has_all_routes),
 ];
-
-const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 
 /// The namespace that an interface of a result should be in.
 fn place(attached: &Attached<'_>, interface: &Interface) -> Namespace {

@@ -4,7 +4,7 @@ use crate::finding::{Finding, Stop};
 use crate::testbed::{ErrorObject, Testbed};
 use crate::{kit_ipam, result_conversion};
 use serde_json::{Value, json};
-use testns::{Attachment, Call, Container, Link, Verb};
+use testns::{Attachment, Container, Link, Verb};
 
 /// An attachment as ADD left it.
 pub(super) struct Attached<'a> {
@@ -25,7 +25,6 @@ impl<'a> Attached<'a> {
         Self::add_to(testbed, testbed.pod())
     }
 
-    /// ADD of a container.
     pub(super) fn add_to(testbed: &'a Testbed, pod: Container) -> Result<Self, Stop> {
         Self::of(testbed, pod, |pod| testbed.add(pod))
     }
@@ -263,13 +262,6 @@ pub(super) fn nothing_left(testbed: &Testbed) -> Result<(), Stop> {
     let left = testbed.left_behind();
     let left: String = left.lines().filter(|line| line.starts_with('+')).map(|line| format!("{line}\n")).collect();
     Finding::unless_differs(left, "nothing of the attachment on the node", "something is left")
-}
-
-/// A call that has to fail and change nothing. Make the containers before.
-pub(super) fn refused(testbed: &Testbed, call: &Call) -> Result<(), Stop> {
-    testbed.remember();
-    testbed.make(call)?.refuses()?;
-    unchanged(testbed, "all as before the call that failed")
 }
 
 /// A config of the tested plugin for a verb with the kit's IPAM plugin, and keys of `ipam` if wanted. Skips if the

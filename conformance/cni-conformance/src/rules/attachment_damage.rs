@@ -4,11 +4,51 @@
 use super::attached::{Attached, skip};
 use crate::finding::{Stop, quoted};
 use crate::profile::Stage;
+use serde::Deserialize;
 use std::fs;
 use testns::{Link, changes};
 
 /// A harm to an attachment.
-pub(super) type Harm = fn(&Attached<'_>) -> Result<&'static str, Stop>;
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Harm {
+    RemoveInterface,
+    RenameInterface,
+    SetInterfaceDown,
+    ChangeMac,
+    RemoveAddress,
+    RemoveLastAddress,
+    RemoveRoute,
+    RemoveHostEnd,
+    SetHostEndDown,
+    DetachHostEnd,
+    RemoveBridge,
+    RemoveMaster,
+    FlushFilters,
+    LoseFiles,
+}
+
+impl Harm {
+    /// Does it, and says what was done.
+    pub(super) fn befalls(self, attached: &Attached<'_>) -> Result<&'static str, Stop> {
+        match self {
+            Self::RemoveInterface => remove_interface(attached),
+            Self::RenameInterface => rename_interface(attached),
+            Self::SetInterfaceDown => set_interface_down(attached),
+            Self::ChangeMac => change_mac(attached),
+            Self::RemoveAddress => remove_address(attached),
+            Self::RemoveLastAddress => remove_last_address(attached),
+            Self::RemoveRoute => remove_route(attached),
+            Self::RemoveHostEnd => remove_host_end(attached),
+            Self::SetHostEndDown => set_host_end_down(attached),
+            Self::DetachHostEnd => detach_host_end(attached),
+            Self::RemoveBridge => remove_bridge(attached),
+            Self::RemoveMaster => remove_master(attached),
+            Self::FlushFilters => flush_filters(attached),
+            Self::LoseFiles => lose_files(attached),
+        }
+    }
+}
 
 /// The interface in the container is removed.
 pub(super) fn remove_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
@@ -24,7 +64,6 @@ pub(super) fn rename_interface(attached: &Attached<'_>) -> Result<&'static str, 
     Ok("the interface was renamed")
 }
 
-/// The interface is set down.
 pub(super) fn set_interface_down(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let name = attached.interface_name()?;
     match attached.pod.namespace().link(&name).up {

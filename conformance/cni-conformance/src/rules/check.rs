@@ -1,188 +1,46 @@
 //! SPEC 2, CHECK: it passes right after ADD, it bears what later plugins change, and it notices what is missing.
 
-use super::attached::{Attached, lay_network, skip, unchanged, with_key, with_kit_ipam};
-use super::attachment_damage::{
-    Harm, change_mac, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge, remove_host_end,
-    remove_interface, remove_last_address, remove_master, remove_route, rename_interface, set_host_end_down,
-    set_interface_down, sysctls_before,
-};
-use super::conventions::honours;
+use super::attached::{Attached, lay_network, skip, unchanged, with_kit_ipam};
+use super::attachment_damage::{Harm, flush_filters, lose_files, sysctls_before};
 use super::later_plugins::{
     bears_another_mac, bears_another_mtu, bears_more_addresses, bears_more_interfaces, bears_more_routes, entries,
 };
-use crate::finding::{Finding, Stop};
-use crate::kit_ipam::Order;
-use crate::profile::Role;
-use crate::rule::{Case, Rule, before, relied, since, spec};
+use crate::finding::Stop;
+use crate::rule::Code;
 use crate::spec_version;
 use crate::testbed::Testbed;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use testns::{Attachment, Verb};
+use testns::Verb;
 
-/// A case with the newest version; there was no CHECK before 0.4.0.
-const fn check(name: &'static str, run: fn(&Testbed) -> Result<(), Stop>) -> Case {
-    since("0.4.0", name, run)
-}
-
-pub(super) const RULES: &[Rule] = &[
-    spec("check.passes-after-add", &["check/at-once"], Role::ALL)
-        .says("CHECK immediately after ADD passes: what takes its time is waited for.")
-        .by(&[
-            check("newest", passes_after_add).does("CHECK right after ADD."),
-            before("1.0.0", "oldest", passes_after_add).does("The same with the newest version before 1.0.0."),
-            since("1.1.0", "route-in-a-table", passes_with_a_route_in_a_table)
-                .does("The same with a route of the delegate in a table of its own."),
-            check("mac-in-capitals", passes_with_a_mac_in_capitals)
-                .does("The same with a runtimeConfig.mac in capitals."),
-        ]),
-    spec("check.prints-nothing", &["check/nothing"], Role::ALL)
-        .says("CHECK that succeeds prints nothing.")
-        .by(&[check("", prints_nothing).does("CHECK right after ADD; its stdout has to be empty.")]),
-    spec("check.returns-nothing-or-an-error", &["check/nothing-0.4.0"], Role::ALL)
-        .says("CHECK returns either nothing or an error.")
-        .by(&[check("", prints_nothing).does("CHECK right after ADD; its stdout has to be empty.")]),
-    relied("check.needs-prev-result", "operators, who so learn that a runtime forgot it", &[Role::Interface])
-        .says("CHECK without prevResult is an error.")
-        .by(&[check("", wants_a_prev_result).does("CHECK without prevResult, of an attachment that is there.")]),
-    relied("check.changes-nothing", "operators, who look at a node with it", Role::ALL)
-        .says("CHECK looks, and repairs or changes nothing.")
-        .by(&[
-            check("when-all-is-well", changes_nothing)
-                .does("CHECK right after ADD; node and container are compared with before."),
-            check("when-something-is-missing", repairs_nothing)
-                .does("An address, filter rules, the link's state or files are taken away first."),
-        ]),
-    spec("check.consults-prev-result", &["check/consults"], &[Role::Interface])
-        .says(
-            "CHECK takes from prevResult which addresses to expect: one that a later plugin took away, and \
-              prevResult has no more, is not missing.",
-        )
-        .by(&[check("", expects_no_address_that_was_taken)
-            .does("One of two addresses is taken from the interface and from prevResult; CHECK has to pass.")]),
-    relied(
-        "check.expects-what-prev-result-has",
-        "operators, who so learn that a container lacks what it was promised",
-        &[Role::Interface],
-    )
-    .says("CHECK is an error when the container has not the interface or the addresses of prevResult.")
-    .by(&[
-        check("without-the-interface", expects_the_interface_of_prev_result)
-            .does("CHECK with a prevResult whose interface is called absent0."),
-        check("another-address", expects_the_address_of_prev_result)
-            .does("CHECK with a prevResult whose addresses are others."),
-    ]),
-    spec("check.bears-later-plugins", &["check/later"], &[Role::Interface])
-        .says(
-            "CHECK passes when a later plugin of the chain added to what this one made, or changed it and said \
-              so.",
-        )
-        .by(&[
-            check("more-addresses", bears_more_addresses)
-                .does("The kit adds an address to the interface; CHECK has to pass."),
-            check("more-routes", bears_more_routes).does("The same with a route by the gateway of the result."),
-            check("more-interfaces", bears_more_interfaces)
-                .does("The same with a second interface, which stands in prevResult."),
-            check("other-mac", bears_another_mac).does("The same with another MAC, which stands in prevResult."),
-            check("other-mtu", bears_another_mtu)
-                .does("The same with another MTU, which stands in prevResult if it has mtu."),
-        ]),
-    spec("check.notices-a-harmed-interface", &["check/listed"], Role::ATTACHING)
-        .says("CHECK is an error when an interface of the result is missing or in an invalid state.")
-        .by(&[
-            check("removed", |testbed| notices(testbed, remove_interface))
-                .does("The interface is deleted; CHECK has to fail."),
-            check("renamed", |testbed| notices(testbed, rename_interface))
-                .does("The interface gets another name; CHECK has to fail."),
-            check("down", |testbed| notices(testbed, set_interface_down))
-                .does("The interface is set down; CHECK has to fail."),
-            check("other-mac", |testbed| notices(testbed, change_mac))
-                .does("The interface gets another MAC; CHECK has to fail."),
-        ]),
-    spec("check.notices-a-harmed-host-end", &["check/listed"], Role::ATTACHING)
-        .says("CHECK is an error when what connects the interface to the node is missing or in an invalid state.")
-        .by(&[
-            check("removed", |testbed| notices(testbed, remove_host_end))
-                .does("The other end of the veth is deleted; CHECK has to fail."),
-            check("down", |testbed| notices(testbed, set_host_end_down))
-                .does("The other end of the veth is set down; CHECK has to fail."),
-            check("detached", |testbed| notices(testbed, detach_host_end))
-                .does("The other end of the veth is taken off its bridge; CHECK has to fail."),
-            check("bridge-removed", |testbed| notices(testbed, remove_bridge))
-                .does("The bridge is deleted; CHECK has to fail."),
-            check("master-removed", |testbed| notices(testbed, remove_master))
-                .does("The master on the node is deleted; CHECK has to fail."),
-        ]),
-    spec("check.notices-a-missing-address", &["check/listed"], Role::ATTACHING)
-        .says("CHECK is an error when an address of the result is not on the interface.")
-        .by(&[
-            check("first", |testbed| notices(testbed, remove_address))
-                .does("The first address of the result is taken away; CHECK has to fail."),
-            check("last", |testbed| notices(testbed, remove_last_address))
-                .does("The last address of the result is taken away; CHECK has to fail."),
-        ]),
-    spec("check.notices-a-missing-route", &["check/listed"], Role::ATTACHING)
-        .says("CHECK is an error when a route of the result is not there.")
-        .by(&[check("", |testbed| notices(testbed, remove_route))
-            .does("A route of the result is deleted; CHECK has to fail.")]),
-    spec("check.notices-missing-filter-rules", &["check/unlisted"], NOT_IPAM)
-        .says("CHECK is an error when firewall rules that ADD set are missing.")
-        .by(&[check("", notices_missing_filter_rules)
-            .does("The rules of nftables and iptables are flushed, if ADD made some; CHECK has to fail.")]),
-    spec("check.notices-a-lost-reservation", &["check/unlisted"], &[Role::Interface, Role::Ipam, Role::List])
-        .says("CHECK is an error when the reservation of an address is missing.")
-        .by(&[check("", notices_a_lost_reservation).does(
-            "Files that name the container, and are shown to reserve its address, are deleted; CHECK has to fail.",
-        )]),
-    spec("check.notices-settings-undone", &["check/unlisted"], &[Role::Chained])
-        .says("CHECK is an error when sysctls or link settings that ADD set in the container have their old values.")
-        .by(&[
-            check("sysctl", notices_sysctls_undone)
-                .does("Sysctls of the container that ADD set get their old values; CHECK has to fail."),
-            check("mtu", notices_an_mtu_undone).does("An MTU that ADD set gets its old value; CHECK has to fail."),
-        ]),
-    spec("check.notices-a-missing-daemon", &["check/unlisted"], Role::PLUGINS)
-        .says("CHECK is an error when a daemon that connectivity depends on is gone.")
-        .by(&[check("", notices_a_missing_daemon).does("The plugin's daemon is ended; CHECK has to fail.")]),
-    spec("check.asks-the-delegate", &["check/delegates"], &[Role::Interface])
-        .says("CHECK calls CHECK of the plugins that it delegates to, and passes their error on.")
-        .by(&[check("", asks_the_delegate)
-            .does("CHECK with the kit's own delegate, which fails; its message has to be in the error.")]),
-    spec("check.notices-missing-traffic-shaping", &["check/unlisted"], NOT_IPAM)
-        .says("CHECK is an error when traffic shaping that ADD set up is missing.")
-        .by(&[check("", notices_missing_shaping)
-            .does("Queueing disciplines that ADD made are deleted; CHECK has to fail.")]),
+/// The cases of `check.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("check.passes-after-add/newest", passes_after_add),
+    ("check.passes-after-add/oldest", passes_after_add),
+    ("check.prints-nothing", prints_nothing),
+    ("check.returns-nothing-or-an-error", prints_nothing),
+    ("check.needs-prev-result", wants_a_prev_result),
+    ("check.changes-nothing/when-something-is-missing", repairs_nothing),
+    ("check.consults-prev-result", expects_no_address_that_was_taken),
+    ("check.expects-what-prev-result-has/without-the-interface", expects_the_interface_of_prev_result),
+    ("check.expects-what-prev-result-has/another-address", expects_the_address_of_prev_result),
+    ("check.bears-later-plugins/more-addresses", bears_more_addresses),
+    ("check.bears-later-plugins/more-routes", bears_more_routes),
+    ("check.bears-later-plugins/more-interfaces", bears_more_interfaces),
+    ("check.bears-later-plugins/other-mac", bears_another_mac),
+    ("check.bears-later-plugins/other-mtu", bears_another_mtu),
+    ("check.notices-missing-filter-rules", notices_missing_filter_rules),
+    ("check.notices-a-lost-reservation", notices_a_lost_reservation),
+    ("check.notices-settings-undone/sysctl", notices_sysctls_undone),
+    ("check.notices-settings-undone/mtu", notices_an_mtu_undone),
+    ("check.notices-missing-traffic-shaping", notices_missing_shaping),
 ];
-
-const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 
 fn passes_after_add(testbed: &Testbed) -> Result<(), Stop> {
     match spec_version::is_from(&testbed.version, "0.4.0") {
         true => Attached::add(testbed)?.checks(),
         false => Err(skip("it speaks none from 0.4.0 on that is older than 1.0.0")),
     }
-}
-
-/// The kit's IPAM plugin gives the route, so that it is the result's.
-fn passes_with_a_route_in_a_table(testbed: &Testbed) -> Result<(), Stop> {
-    let attachment = testbed.pod().attachment();
-    let route = json!([{ "dst": "198.51.100.0/24", "gw": "10.88.0.1", "table": 4711 }]);
-    let config = with_kit_ipam(testbed, Verb::Add, &attachment, &[("routes", route)])?;
-    checks_as_added(testbed, config, &attachment)
-}
-
-fn passes_with_a_mac_in_capitals(testbed: &Testbed) -> Result<(), Stop> {
-    honours(testbed, "mac")?;
-    let attachment = testbed.pod().attachment();
-    let mac = json!({ "mac": "0A:BC:DE:F0:00:01" });
-    checks_as_added(testbed, with_key(testbed.config_for(Verb::Add, &attachment), "runtimeConfig", mac), &attachment)
-}
-
-/// CHECK of a container with the config of its ADD.
-fn checks_as_added(testbed: &Testbed, config: Value, attachment: &Attachment) -> Result<(), Stop> {
-    let result = testbed.make(&testbed.call_with(Verb::Add, &config, attachment))?.succeeds()?;
-    let call = testbed.call_with(Verb::Check, with_key(config, "prevResult", result), attachment);
-    testbed.make(&call)?.succeeds().map(drop)
 }
 
 fn prints_nothing(testbed: &Testbed) -> Result<(), Stop> {
@@ -195,17 +53,10 @@ fn prints_nothing(testbed: &Testbed) -> Result<(), Stop> {
     Ok(())
 }
 
-fn changes_nothing(testbed: &Testbed) -> Result<(), Stop> {
-    let attached = Attached::add(testbed)?;
-    testbed.remember();
-    attached.has_to_check()?;
-    unchanged(testbed, "all as before CHECK")
-}
-
 fn repairs_nothing(testbed: &Testbed) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
-    let harms: [Harm; 4] = [remove_address, flush_filters, set_interface_down, lose_files];
-    Stop::skip_if(!harms.into_iter().any(|harm| harm(&attached).is_ok()), "nothing of it could be taken away")?;
+    let harms = [Harm::RemoveAddress, Harm::FlushFilters, Harm::SetInterfaceDown, Harm::LoseFiles];
+    Stop::skip_if(!harms.into_iter().any(|harm| harm.befalls(&attached).is_ok()), "nothing of it could be taken away")?;
     testbed.remember();
     for index in 0..testbed.plugin_count() {
         let call = testbed.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
@@ -267,14 +118,6 @@ fn expects_the_address_of_prev_result(testbed: &Testbed) -> Result<(), Stop> {
     attached.check_objects_to(Some(&result), "prevResult has another address").map(drop)
 }
 
-/// CHECK passes; after the harm it does not.
-fn notices(testbed: &Testbed, harm: Harm) -> Result<(), Stop> {
-    let attached = Attached::add(testbed)?;
-    attached.has_to_check()?;
-    let reason = harm(&attached)?;
-    attached.check_objects(reason).map(drop)
-}
-
 /// Of the files that name the container, it is shown first that they are what reserves the address: a pool of one gives
 /// it to another container once they are gone. Logs and what else names a container may go unnoticed.
 fn notices_a_lost_reservation(testbed: &Testbed) -> Result<(), Stop> {
@@ -292,15 +135,6 @@ fn notices_a_lost_reservation(testbed: &Testbed) -> Result<(), Stop> {
     attached.has_to_check()?;
     lose_files(&attached)?;
     attached.check_objects("the reservation was removed").map(drop)
-}
-
-fn notices_a_missing_daemon(testbed: &Testbed) -> Result<(), Stop> {
-    let attached = Attached::add(testbed)?;
-    attached.has_to_check()?;
-    match testbed.end_daemons() {
-        0 => Err(skip("it has no daemon")),
-        _ => attached.check_objects("its daemon is gone").map(drop),
-    }
 }
 
 /// ADD itself has to have set rules: those of a firewall that an administrator runs are none of its business.
@@ -355,20 +189,4 @@ fn notices_missing_shaping(testbed: &Testbed) -> Result<(), Stop> {
     attached.has_to_check()?;
     links.iter().for_each(|link| testbed.node.host().clear_qdiscs(link));
     attached.check_objects("the traffic shaping was removed").map(drop)
-}
-
-fn asks_the_delegate(testbed: &Testbed) -> Result<(), Stop> {
-    let attachment = testbed.pod().attachment();
-    let config = with_kit_ipam(testbed, Verb::Add, &attachment, &[])?;
-    let result = testbed.make(&testbed.call_with(Verb::Add, &config, &attachment))?.succeeds()?;
-    let check = testbed.call_with(Verb::Check, &config, &attachment).prev_result(&result);
-    testbed.make(&check)?.succeeds()?;
-    let msg = "the kit was ordered to object";
-    testbed.ipam().order(Verb::Check, Some(Order::Fail { code: 117, msg: msg.to_owned() }));
-    let error = testbed.make(&check)?.refused_by("delegation.forwards").fails()?;
-    Finding::unless(
-        error.object.to_string().contains(msg),
-        format!("{msg:?} in the error"),
-        format!("it printed {}", error.object),
-    )
 }

@@ -3,8 +3,7 @@
 use super::attached::room_for;
 use crate::addresses;
 use crate::finding::{Finding, Stop};
-use crate::profile::Role;
-use crate::rule::{Rule, newest, spec};
+use crate::rule::Code;
 use crate::stress::operations::{Operations, within};
 use crate::testbed::{Answer, Testbed};
 use serde_json::Value;
@@ -14,34 +13,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testns::{Container, Remains, Verb};
 
-pub(super) const RULES: &[Rule] = &[
-    spec("concurrency.containers-at-once", &["lifecycle/at-once"], Role::ALL)
-        .says(
-            "Operations on different containers at the same time all succeed, no address is given twice, and no \
-              more is left than of one alone.",
-        )
-        .by(&[
-            newest("8", |testbed| at_once(testbed, 8))
-                .does("ADD of 8 containers at the same time, then CHECK of all, then DEL."),
-            newest("64", |testbed| at_once(testbed, 64)).does("The same with 64."),
-            newest("256", |testbed| at_once(testbed, 256)).does("The same with 256."),
-        ]),
-    spec("concurrency.first-containers-at-once", &["lifecycle/at-once"], Role::ALL)
-        .says("So do the first ones of a node, for which the network itself has to be made.")
-        .by(&[newest("", first_at_once)
-            .does("The same of 8, or as many as the pool has addresses, on a node that had none.")]),
-    spec("concurrency.small-pool", &["lifecycle/at-once"], &[Role::Interface, Role::Ipam, Role::List])
-        .says(
-            "Of more operations at once than the pool has addresses, no more than that succeed, and no address \
-              is given twice.",
-        )
-        .by(&[newest("", small_pool).does(
-            "ADD of three times as many as a small pool has addresses, 5 where its profile allows, at the same time.",
-        )]),
-    spec("concurrency.pool-is-whole-again", &["del/ipam"], &[Role::Interface, Role::Ipam, Role::List])
-        .says("When as many came at once as a pool has addresses, and went, there is an address for as many again.")
-        .by(&[newest("", pool_is_whole_again)
-            .does("The same, then DEL of each; then as many as it has addresses have to be served.")]),
+/// The cases of `concurrency.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("concurrency.containers-at-once/8", |testbed| at_once(testbed, 8)),
+    ("concurrency.containers-at-once/64", |testbed| at_once(testbed, 64)),
+    ("concurrency.containers-at-once/256", |testbed| at_once(testbed, 256)),
+    ("concurrency.first-containers-at-once", first_at_once),
+    ("concurrency.small-pool", small_pool),
+    ("concurrency.pool-is-whole-again", pool_is_whole_again),
 ];
 
 /// Skips what a smaller case has tried already, as the pool has no addresses for more. Interfaces of 256 containers on one

@@ -1,112 +1,27 @@
 //! SPEC 1: what a plugin makes of its configuration. What binds runtimes and administrators is not here.
 
-use super::attached::{Attached, refused, skip, unchanged, with_key};
+use super::attached::{Attached, skip, unchanged, with_key};
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam;
-use crate::profile::Role;
-use crate::rule::{Rule, newest, relied, spec};
+use crate::rule::Code;
 use crate::testbed::Testbed;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use testns::{Namespace, Transport, Verb, exchange};
 
-pub(super) const RULES: &[Rule] = &[
-    relied("configuration.name-is-a-name", "libcni and skel, which build paths of it", Role::PLUGINS)
-        .says("A network without a name, or with one that could be a path, is refused, and nothing changes.")
-        .by(&[
-            newest("absent", refuses_no_name).does("ADD without name."),
-            newest("empty", |testbed| refuses_name(testbed, "")).does("ADD with an empty name."),
-            newest("path", |testbed| refuses_name(testbed, "../../outside")).does("ADD with the name ../../outside."),
-            newest("dots", |testbed| refuses_name(testbed, "..")).does("ADD with the name \"..\"."),
-            newest("white-space", |testbed| refuses_name(testbed, "two words"))
-                .does("ADD with a name that has a space."),
-        ]),
-    relied(
-        "configuration.every-name-works",
-        "administrators, who name networks within the rules of the format",
-        Role::PLUGINS,
-    )
-    .says(
-        "A name starts with a letter or digit; then letters, digits, underscores, dots and hyphens may \
-              follow.",
-    )
-    .by(&[
-        newest("one-letter", |testbed| takes_name(testbed, "n")).does("ADD and DEL of the network n."),
-        newest("all-kinds", |testbed| takes_name(testbed, "9.Net_work--x."))
-            .does("ADD and DEL of the network 9.Net_work--x."),
-        newest("long", |testbed| takes_name(testbed, LONG_NAME))
-            .does("ADD and DEL of a network whose name has 73 characters."),
-    ]),
-    spec("configuration.unknown-keys-are-ignored-or-named", &["objects/own-keys"], Role::PLUGINS)
-        .says("A plugin may refuse a key that it does not know; then its error names the key, and nothing changes.")
-        .by(&[newest("", ignores_or_names_unknown_keys).does("ADD with the key com.example.unheard-of.")]),
-    spec("configuration.args-are-ignored", &["objects/args"], Role::PLUGINS)
-        .says("What a plugin does not understand of args it ignores.")
-        .by(&[newest("", ignores_args).does("ADD and DEL with labels and other keys below args.")]),
-    spec("configuration.reserved-keys-are-known", &["objects/reserved"], Role::PLUGINS)
-        .says("Keys that runtimes generate are no unknown keys: runtimeConfig, and all that start with cni.dev/.")
-        .by(&[newest("", knows_reserved_keys)
-            .does("ADD and DEL with cni.dev/conformance, then with an unknown capability in runtimeConfig.")]),
-    spec("configuration.ip-masq-hides-the-container", &["objects/ip-masq"], &[Role::Interface])
-        .says(
-            "With ipMasq, what the container sends beyond the node bears the node's address, and answers come \
-              back.",
-        )
-        .by(&[
-            newest("udp", |testbed| hides_the_container(testbed, Transport::Udp)).does(
-                "The container sends a datagram to a neighbour of the node, which looks at its source and answers.",
-            ),
-            newest("tcp", |testbed| hides_the_container(testbed, Transport::Tcp)).does("The same by a connection."),
-        ]),
-    relied(
-        "configuration.ipam-type-is-a-file-name",
-        "operators, whose users write configurations and are to run no executable of their own",
-        &[Role::Interface],
-    )
-    .says("ipam.type names a file of CNI_PATH: with a separator in it nothing is run, and ADD is an error.")
-    .by(&[
-        newest("beside", |testbed| runs_no_path(testbed, "../outside/kit-ipam"))
-            .does("ADD with the type ../outside/kit-ipam, where an executable lies."),
-        newest("absolute", |testbed| runs_no_path(testbed, "/run/testns/outside/kit-ipam"))
-            .does("ADD with an absolute path as type, where an executable lies."),
-    ]),
-    spec("configuration.dns-is-kept", &["objects/dns"], &[Role::Interface])
-        .says("A plugin that uses dns of its config hands it on whole, and nameservers in their order.")
-        .by(&[newest("", keeps_dns).does("ADD with a dns of each key; if the result has a dns, it has to be that.")]),
+/// The cases of `configuration.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("configuration.unknown-keys-are-ignored-or-named", ignores_or_names_unknown_keys),
+    ("configuration.ip-masq-hides-the-container/udp", |testbed| hides_the_container(testbed, Transport::Udp)),
+    ("configuration.ip-masq-hides-the-container/tcp", |testbed| hides_the_container(testbed, Transport::Tcp)),
+    ("configuration.ipam-type-is-a-file-name/beside", |testbed| runs_no_path(testbed, "../outside/kit-ipam")),
+    ("configuration.ipam-type-is-a-file-name/absolute", |testbed| {
+        runs_no_path(testbed, "/run/testns/outside/kit-ipam")
+    }),
+    ("configuration.dns-is-kept", keeps_dns),
 ];
-
-/// As long as a file name may be in a plugin's folder, less what else may have to stand in it.
-const LONG_NAME: &str = "network-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789";
-
-fn refuses_name(testbed: &Testbed, name: &str) -> Result<(), Stop> {
-    let attachment = testbed.pod().attachment();
-    let config = with_key(testbed.config_for(Verb::Add, &attachment), "name", json!(name));
-    refused(testbed, &testbed.call_with(Verb::Add, config, &attachment))
-}
-
-fn refuses_no_name(testbed: &Testbed) -> Result<(), Stop> {
-    let attachment = testbed.pod().attachment();
-    let mut config = testbed.config_for(Verb::Add, &attachment);
-    config.as_object_mut().and_then(|config| config.shift_remove("name"));
-    refused(testbed, &testbed.call_with(Verb::Add, config, &attachment))
-}
-
-/// ADD and DEL with one key changed; both have to succeed.
-fn takes(testbed: &Testbed, key: &str, value: &Value) -> Result<(), Stop> {
-    let attachment = testbed.pod().attachment();
-    let call = |verb| {
-        let config = with_key(testbed.config_for(verb, &attachment), key, value.clone());
-        testbed.call_with(verb, config, &attachment)
-    };
-    let result = testbed.make(&call(Verb::Add))?.succeeds()?;
-    testbed.make(&call(Verb::Del).prev_result(&result))?.succeeds().map(drop)
-}
-
-fn takes_name(testbed: &Testbed, name: &str) -> Result<(), Stop> {
-    takes(testbed, "name", &json!(name))
-}
 
 fn ignores_or_names_unknown_keys(testbed: &Testbed) -> Result<(), Stop> {
     const KEY: &str = "com.example.unheard-of";
@@ -124,21 +39,6 @@ fn ignores_or_names_unknown_keys(testbed: &Testbed) -> Result<(), Stop> {
         format!("{KEY} in the error"),
         format!("it printed {}", error.object),
     )
-}
-
-fn ignores_args(testbed: &Testbed) -> Result<(), Stop> {
-    takes(
-        testbed,
-        "args",
-        &json!({ "labels": { "app": "a" }, "com.example": [1, { "a": null }], "cni": { "odd": true } }),
-    )
-}
-
-fn knows_reserved_keys(testbed: &Testbed) -> Result<(), Stop> {
-    takes(testbed, "cni.dev/conformance", &json!({ "any": "value" }))?;
-    let mut runtime_config = testbed.config()["runtimeConfig"].clone();
-    runtime_config["com.example.capability"] = json!([{ "any": "value" }]);
-    takes(testbed, "runtimeConfig", &runtime_config)
 }
 
 fn hides_the_container(testbed: &Testbed, transport: Transport) -> Result<(), Stop> {

@@ -4,76 +4,20 @@
 
 use crate::addresses;
 use crate::finding::{Finding, Stop};
-use crate::profile::Role;
-use crate::rule::{Rule, newest, relied, spec};
+use crate::rule::Code;
 use crate::testbed::Testbed;
 use serde_json::{Map, Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use testns::{Container, Verb};
 
-/// Unowned hardware addresses: locally administered, unicast.
-const MACS: [&str; 3] = ["0a:11:22:33:44:01", "0a:11:22:33:44:02", "0a:11:22:33:44:03"];
-
-pub(super) const RULES: &[Rule] = &[
-    spec("conventions.port-mappings", &["conventions/port-mappings"], &[Role::Chained])
-        .says("runtimeConfig.portMappings: a connection to hostPort of the node reaches containerPort.")
-        .by(&[newest("", port_mappings)
-            .does("A connection to port 23456 of the node, which is mapped to 8080 of the container.")]),
-    spec("conventions.ip-ranges", &["conventions/ip-ranges"], &[Role::Ipam])
-        .says("runtimeConfig.ipRanges: addresses are out of these ranges.")
-        .by(&[
-            newest("alone", ip_ranges)
-                .does("ADD with a range of one address in runtimeConfig, and none in the config."),
-            newest("of-both-families", ip_ranges_of_both_families).does("The same with a range of each family."),
-        ]),
-    spec("conventions.bandwidth", &["conventions/bandwidth"], &[Role::Chained])
-        .says("runtimeConfig.bandwidth: traffic is limited to these rates, in each direction that has one.")
-        .by(&[newest("", bandwidth).does("ADD with rates in runtimeConfig; a limit in each direction has to come.")]),
-    spec("conventions.ips", &["conventions/ips"], &[Role::Ipam])
-        .says("runtimeConfig.ips: the container gets these addresses.")
-        .by(&[newest("", ips).does("ADD with 10.77.40.40 in runtimeConfig.")]),
-    spec("conventions.mac", &["conventions/mac"], &[Role::Interface, Role::Chained])
-        .says("runtimeConfig.mac: the container's interface has this hardware address.")
-        .by(&[newest("", mac).does("ADD with a MAC in runtimeConfig; the link has to have it.")]),
-    spec("conventions.dns", &["conventions/dns"], &[Role::Interface, Role::Chained])
-        .says("runtimeConfig.dns: servers, searches and options are those of the container.")
-        .by(&[
-            newest("", dns).does("ADD with a dns in runtimeConfig; the result has to have its servers and searches.")
-        ]),
-    spec("conventions.args-are-optional", &["conventions/args"], Role::PLUGINS)
-        .says("args that a plugin does not know, labels among them, are ignored.")
-        .by(&[
-            newest("unknown", args_are_optional).does("ADD with labels and keys of others in args."),
-            newest("keys-of-the-config", keys_in_args_are_answered)
-                .does("ADD with the config's own keys in args.cni instead; a result or an error object has to come."),
-        ]),
-    spec("conventions.args-ips", &["conventions/args-ips"], &[Role::Ipam])
-        .says("args.cni.ips: the container gets these addresses.")
-        .by(&[newest("", args_ips).does("ADD with 10.77.40.40 in args.cni.ips.")]),
-    spec("conventions.cni-args-ip", &["conventions/cni-args-ip"], &[Role::Ipam])
-        .says("IP in CNI_ARGS: the container gets this address.")
-        .by(&[newest("", cni_args_ip).does("ADD with 10.77.40.40 as IP in CNI_ARGS.")]),
-    spec("conventions.args-win", &["conventions/args-win"], &[Role::Ipam])
-        .says("With args.cni.ips, IP in CNI_ARGS is ignored.")
-        .by(&[newest("", args_win).does("ADD with an address in args.cni.ips and another in CNI_ARGS.")]),
-    relied(
-        "conventions.cni-args-mac",
-        "Podman and Multus, which ask for a hardware address so",
-        &[Role::Interface, Role::Chained],
-    )
-    .says("MAC in CNI_ARGS: the container's interface has this hardware address.")
-    .by(&[newest("", cni_args_mac).does("ADD with a MAC in CNI_ARGS; the link has to have it.")]),
-    relied("conventions.ignore-unknown", "containerd and CRI-O, which pass keys of Kubernetes so", Role::PLUGINS)
-        .says("With IgnoreUnknown in CNI_ARGS, others that the plugin does not know are ignored.")
-        .by(&[
-            newest("first", ignores_unknown).does("ADD with IgnoreUnknown=1 before an unknown key."),
-            newest("last", ignores_unknown_when_told_last).does("ADD with IgnoreUnknown=true behind it."),
-        ]),
-    spec("conventions.runtime-config-is-strongest", &["conventions/runtime-config"], &[Role::Interface])
-        .says("What runtimeConfig says wins over the same in args and in CNI_ARGS, which is deprecated.")
-        .by(&[newest("", runtime_config_is_strongest)
-            .does("ADD with three MACs, in runtimeConfig, args and CNI_ARGS; the link has to have the first.")]),
+/// The cases of `conventions.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("conventions.port-mappings", port_mappings),
+    ("conventions.bandwidth", bandwidth),
+    ("conventions.args-are-optional/keys-of-the-config", keys_in_args_are_answered),
+    ("conventions.cni-args-ip", cni_args_ip),
+    ("conventions.args-win", args_win),
 ];
 
 /// Plugins that the conventions name.
@@ -127,32 +71,6 @@ fn has_addresses(result: &Value, wanted: &[&str]) -> Result<(), Stop> {
     Finding::unless(all, format!("addresses {wanted:?}"), format!("the result is {result}"))
 }
 
-fn ip_ranges(testbed: &Testbed) -> Result<(), Stop> {
-    let ranges = json!([[{ "subnet": "10.55.0.0/24", "rangeStart": "10.55.0.9", "rangeEnd": "10.55.0.9" }]]);
-    from_ranges(testbed, ranges, &["10.55.0.9"])
-}
-
-fn ip_ranges_of_both_families(testbed: &Testbed) -> Result<(), Stop> {
-    let ranges = json!([
-        [{ "subnet": "10.55.0.0/24", "rangeStart": "10.55.0.9", "rangeEnd": "10.55.0.9" }],
-        [{ "subnet": "fd55::/64", "rangeStart": "fd55::9", "rangeEnd": "fd55::9" }],
-    ]);
-    from_ranges(testbed, ranges, &["10.55.0.9", "fd55::9"])
-}
-
-/// ADD with no ranges but the runtime's.
-fn from_ranges(testbed: &Testbed, ranges: Value, expected: &[&str]) -> Result<(), Stop> {
-    honours(testbed, "ipRanges")?;
-    let pod = testbed.pod();
-    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
-    if let Some(ipam) = config["ipam"].as_object_mut() {
-        ipam.shift_remove("ranges");
-    }
-    config["runtimeConfig"] = json!({ "ipRanges": ranges });
-    let result = testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?.succeeds()?;
-    has_addresses(&result, expected)
-}
-
 fn bandwidth(testbed: &Testbed) -> Result<(), Stop> {
     honours(testbed, "bandwidth")?;
     let pod = testbed.pod();
@@ -175,7 +93,7 @@ fn bandwidth(testbed: &Testbed) -> Result<(), Stop> {
 const WANTED: [&str; 2] = ["10.77.40.40/16", "10.77.40.40"];
 
 /// Skips plugins whose config has no range with that address.
-fn has_range(testbed: &Testbed) -> Result<(), Stop> {
+pub(super) fn has_range(testbed: &Testbed) -> Result<(), Stop> {
     honours(testbed, "ips")?;
     let config = testbed.config();
     let is_range = config.pointer("/ipam/ranges/0/0/subnet") == Some(&json!("10.77.0.0/16"));
@@ -184,18 +102,6 @@ fn has_range(testbed: &Testbed) -> Result<(), Stop> {
         true => Ok(()),
         false => Err(Stop::skip("the kit does not know which addresses it could give")),
     }
-}
-
-fn ips(testbed: &Testbed) -> Result<(), Stop> {
-    has_range(testbed)?;
-    let result = add(testbed, &testbed.pod(), "runtimeConfig", json!({ "ips": [WANTED[0]] }), "")?;
-    has_addresses(&result, &WANTED[1..])
-}
-
-fn args_ips(testbed: &Testbed) -> Result<(), Stop> {
-    has_range(testbed)?;
-    let result = add(testbed, &testbed.pod(), "args", json!({ "cni": { "ips": [WANTED[0]] } }), "")?;
-    has_addresses(&result, &WANTED[1..])
 }
 
 /// A plugin that is asked for two addresses out of one range would have to give both, or one.
@@ -218,51 +124,11 @@ fn cni_args_ip(testbed: &Testbed) -> Result<(), Stop> {
     has_addresses(&result, &WANTED[1..])
 }
 
-fn has_mac(pod: &Container, wanted: &str) -> Result<(), Stop> {
+pub(super) fn has_mac(pod: &Container, wanted: &str) -> Result<(), Stop> {
     let Some(link) = pod.namespace().find_link("eth0") else {
         return Err(Finding::new("eth0 in the container", "it has none").based_on("add.makes-the-interface").into());
     };
     Finding::unless(link.mac == wanted, format!("eth0 with {wanted}"), format!("it has {}", link.mac))
-}
-
-fn mac(testbed: &Testbed) -> Result<(), Stop> {
-    honours(testbed, "mac")?;
-    let pod = testbed.pod();
-    add(testbed, &pod, "runtimeConfig", json!({ "mac": MACS[0] }), "")?;
-    has_mac(&pod, MACS[0])
-}
-
-fn cni_args_mac(testbed: &Testbed) -> Result<(), Stop> {
-    honours(testbed, "mac")?;
-    let pod = testbed.pod();
-    add(testbed, &pod, "", Value::Null, &format!("IgnoreUnknown=1;MAC={}", MACS[0]))?;
-    has_mac(&pod, MACS[0])
-}
-
-fn runtime_config_is_strongest(testbed: &Testbed) -> Result<(), Stop> {
-    honours(testbed, "mac")?;
-    let pod = testbed.pod();
-    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
-    config["args"] = json!({ "cni": { "mac": MACS[1] } });
-    config["runtimeConfig"] = json!({ "mac": MACS[2] });
-    let call = testbed.call_with(Verb::Add, &config, &pod).args(&format!("IgnoreUnknown=1;MAC={}", MACS[0]));
-    testbed.make(&call)?.succeeds()?;
-    has_mac(&pod, MACS[2])
-}
-
-fn dns(testbed: &Testbed) -> Result<(), Stop> {
-    honours(testbed, "dns")?;
-    let wanted = json!({ "dns": { "servers": ["10.55.0.53"], "searches": ["a.test"], "options": ["ndots:3"] } });
-    let result = add(testbed, &testbed.pod(), "runtimeConfig", wanted, "")?;
-    let got = result.get("dns").cloned().unwrap_or_default();
-    let is_right = got["nameservers"] == json!(["10.55.0.53"]) && got["search"] == json!(["a.test"]);
-    Finding::unless(is_right, "the runtime's servers and searches", format!("the result is {result}"))
-}
-
-fn args_are_optional(testbed: &Testbed) -> Result<(), Stop> {
-    let args =
-        json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] }, "org.example/other": [1, { "a": null }] });
-    add(testbed, &testbed.pod(), "args", args, "").map(drop)
 }
 
 /// Keys of the config stand in `args.cni` instead. Whether they count is the plugin's; it has to answer.
@@ -284,12 +150,4 @@ fn keys_in_args_are_answered(testbed: &Testbed) -> Result<(), Stop> {
     config["args"] = json!({ "cni": own });
     let answer = testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?;
     if answer.is_success() { answer.succeeds().map(drop) } else { answer.fails().map(drop) }
-}
-
-fn ignores_unknown(testbed: &Testbed) -> Result<(), Stop> {
-    add(testbed, &testbed.pod(), "", Value::Null, "IgnoreUnknown=1;CONFORMANCE=yes").map(drop)
-}
-
-fn ignores_unknown_when_told_last(testbed: &Testbed) -> Result<(), Stop> {
-    add(testbed, &testbed.pod(), "", Value::Null, "CONFORMANCE=yes;IgnoreUnknown=true").map(drop)
 }

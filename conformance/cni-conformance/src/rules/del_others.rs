@@ -3,23 +3,18 @@
 use super::attached::{Attached, again, lay_network, nothing_lost, pod_of_before, with_key, with_kit_ipam};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Rule, newest, spec};
+use crate::rule::Code;
 use crate::testbed::Testbed;
 use testns::{Attachment, Verb};
 
-pub(super) const RULES: &[Rule] = &[spec("del.leaves-others-alone", &["execution/attachment"], Role::ALL)
-    .says("DEL is of one attachment, which is a container and an interface name: others stay as they are.")
-    .by(&[
-        newest("other-container", leaves_other_containers)
-            .does("ADD and DEL of a container beside another, of which nothing may go or change."),
-        newest("an-id-that-starts-so", leaves_the_longer_id).does("ADD and DEL of web-1 beside web-10."),
-        newest("other-interface", leaves_other_interfaces)
-            .does("ADD as eth0 and net1, DEL of eth0; what came with net1 has to be there."),
-        newest("other-interface-of-a-chain", leaves_the_other_interface_of_a_chain)
-            .does("ADD and DEL of net1 beside eth0 of the same container, whose links the kit lays."),
-        newest("other-network", leaves_other_networks)
-            .does("ADD and DEL in one network beside a container of another."),
-    ])];
+/// The cases of `del_others.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("del.leaves-others-alone/other-container", leaves_other_containers),
+    ("del.leaves-others-alone/an-id-that-starts-so", leaves_the_longer_id),
+    ("del.leaves-others-alone/other-interface", leaves_other_interfaces),
+    ("del.leaves-others-alone/other-interface-of-a-chain", leaves_the_other_interface_of_a_chain),
+    ("del.leaves-others-alone/other-network", leaves_other_networks),
+];
 
 fn leaves_other_containers(testbed: &Testbed) -> Result<(), Stop> {
     let (first, second) = (testbed.pod(), pod_of_before(testbed)?);

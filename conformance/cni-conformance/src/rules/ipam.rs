@@ -3,84 +3,35 @@
 use crate::addresses;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Rule, before, each, newest, relied, since, spec};
+use crate::rule::Code;
 use crate::testbed::Testbed;
 use serde_json::{Value, json};
-use testns::{Attachment, Call, Remains, Verb};
+use testns::{Attachment, Call, Verb};
 
-const IPAM: &[Role] = &[Role::Ipam];
-/// Also plugins that give addresses of a pool which their profile names.
-const POOLED: &[Role] = &[Role::Interface, Role::Ipam, Role::List];
-
-pub(super) const RULES: &[Rule] = &[
-    spec("ipam.abbreviated-result", &["results/abbreviated"], IPAM)
-        .says("The result of an IPAM plugin has no interfaces, and its ips have no index of one.")
-        .by(
-            &[each("", result_is_abbreviated).does("ADD; the result may have neither interfaces nor an index of one.")],
-        ),
-    spec("ipam.gives-an-address", &["delegation/ipam"], IPAM)
-        .says("ADD gives an address, with the routes that the config wants.")
-        .by(&[
-            newest("newest", gives_an_address)
-                .does("ADD; the result has to have an address, and each route of ipam.routes."),
-            before("0.3.0", "before-0.3.0", gives_an_address).does("The same with the newest version before 0.3.0."),
-        ]),
-    spec("ipam.gives-route-attributes", &["results/route-attributes"], IPAM)
-        .says("mtu, advmss, priority, table and scope of a route in ipam.routes are in the result.")
-        .by(&[
-            since("1.1.0", "", gives_route_attributes).does("ADD with a route in ipam.routes that has each attribute.")
-        ]),
-    relied("ipam.makes-no-interface", "interface plugins, which make it after the address is there", IPAM)
-        .says("An IPAM plugin gives addresses; it changes nothing in the container.")
-        .by(&[newest("", makes_no_interface).does("ADD; the container is compared with before.")]),
-    spec("ipam.no-address-twice", &["overview/network"], POOLED)
-        .says(
-            "An address is given to one attachment at a time, and is none that others have anyway: the \
-              gateway's, or that of the network or of all in it.",
-        )
-        .by(&[
-            newest("containers", containers_differ).does("ADD of four containers."),
-            newest("interfaces-of-a-container", interfaces_differ).does("ADD of three interfaces of a container."),
-            newest("requested", requested_twice)
-                .does("A second container asks, by CNI_ARGS, for the address of the first."),
-            newest("gateway", gives_no_gateway_away)
-                .does("ADD of up to four containers; none may get the gateway's address."),
-            newest("broadcast", gives_no_broadcast_address)
-                .does("ADD of up to four containers; none may get an IPv4 network's first or last address."),
-        ]),
-    relied("ipam.one-address-for-an-attachment", "runtimes, which call ADD again that they did not see end", IPAM)
-        .says("A second ADD of an attachment, with a request for an address or without, gives it no second address.")
-        .by(&[
-            newest("any", |testbed| gives_no_second(testbed, |_, second| second))
-                .does("ADD twice; the second is an error, or gives the same."),
-            newest("requested", no_second_requested_address)
-                .does("The same with a request, by CNI_ARGS, for an address that is free."),
-        ]),
-    spec("ipam.del-releases", &["del/ipam"], POOLED).says("DEL releases the attachment's address.").by(&[
-        newest("namespace-alive", |testbed| releases(testbed, Remains::Alive))
-            .does("With a pool of one address: ADD, DEL, ADD of another container."),
-        newest("namespace-gone", |testbed| releases(testbed, Remains::Gone))
-            .does("The same with a namespace that has gone before DEL."),
-        newest("no-namespace-given", |testbed| releases(testbed, Remains::EmptyPath))
-            .does("The same with an empty CNI_NETNS on DEL."),
-    ]),
-    spec("ipam.del-keeps-others", &["execution/attachment"], IPAM)
-        .says("DEL of one attachment keeps the addresses of others, also where one's ID starts as another's.")
-        .by(&[since("0.4.0", "", del_keeps_others)
-            .does("DEL of eth1 beside eth10 and beside a container web-10; CHECK of both has to pass.")]),
-    spec("ipam.check-misses-a-reservation", &["check/unlisted"], IPAM)
-        .says("CHECK fails when the attachment has no reservation.")
-        .by(&[since("0.4.0", "", check_misses_a_reservation).does("ADD, DEL, CHECK, which has to fail.")]),
-    spec("ipam.exhausted-is-an-error", &["errors/exit"], POOLED)
-        .says("ADD fails when no address is free.")
-        .by(&[newest("", exhausted).does("With a pool of one address: ADD of a second container.")]),
+/// The cases of `ipam.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("ipam.abbreviated-result", result_is_abbreviated),
+    ("ipam.gives-an-address/newest", gives_an_address),
+    ("ipam.gives-an-address/before-0.3.0", gives_an_address),
+    ("ipam.gives-route-attributes", gives_route_attributes),
+    ("ipam.makes-no-interface", makes_no_interface),
+    ("ipam.no-address-twice/containers", containers_differ),
+    ("ipam.no-address-twice/interfaces-of-a-container", interfaces_differ),
+    ("ipam.no-address-twice/requested", requested_twice),
+    ("ipam.no-address-twice/gateway", gives_no_gateway_away),
+    ("ipam.no-address-twice/broadcast", gives_no_broadcast_address),
+    ("ipam.one-address-for-an-attachment/any", |testbed| gives_no_second(testbed, |_, second| second)),
+    ("ipam.one-address-for-an-attachment/requested", no_second_requested_address),
+    ("ipam.del-keeps-others", del_keeps_others),
+    ("ipam.check-misses-a-reservation", check_misses_a_reservation),
+    ("ipam.exhausted-is-an-error", exhausted),
 ];
 
 /// The reason why nothing is asked of the reservations of some plugins.
 const FIXED: &str = "its addresses stand in its config, so it reserves none";
 
 /// Skips plugins of another kind whose profile names no pool: their delegate's is asked of that one.
-fn is_pooled(testbed: &Testbed) -> Result<(), Stop> {
+pub(super) fn is_pooled(testbed: &Testbed) -> Result<(), Stop> {
     match testbed.profile.role == Role::Ipam || testbed.profile.pool.is_some() {
         true => Ok(()),
         false => Err(Stop::skip("it is no IPAM plugin, and its profile names no pool of its own (PROFILES.md, pool)")),
@@ -252,17 +203,6 @@ fn gives_no_second(testbed: &Testbed, request: impl FnOnce(&str, Call) -> Call) 
     }
     let second = addresses::addresses(&answer.succeeds()?);
     Finding::unless(second == first, format!("an error, or {first:?} again"), format!("it got {second:?} as well"))
-}
-
-/// The only address goes from one container to the next. DEL has the result of ADD, as from a runtime that kept it:
-/// another rule asks whether it is needed.
-fn releases(testbed: &Testbed, remains: Remains) -> Result<(), Stop> {
-    is_pooled(testbed)?;
-    testbed.needs_pool(1)?;
-    let (first, second) = (testbed.pod(), testbed.pod());
-    let result = testbed.add(&first)?;
-    testbed.del(first.leave(remains), &result)?;
-    testbed.add(&second).map(drop)
 }
 
 fn del_keeps_others(testbed: &Testbed) -> Result<(), Stop> {

@@ -1,7 +1,7 @@
 //! A plugin that delegates, with the kit's own IPAM plugin as the witness.
 
 use crate::finding::{Finding, Stop};
-use crate::kit_ipam::{self, Order};
+use crate::kit_ipam;
 use crate::spec_version::is_from;
 use crate::testbed::{Answer, Testbed};
 use serde_json::Value;
@@ -62,47 +62,49 @@ impl<'a> KitAsDelegate<'a> {
     pub(super) fn add(&self) -> Result<Value, Stop> {
         self.make(Verb::Add)?.succeeds()
     }
+}
 
-    pub(super) fn fail(&self, verb: Verb) {
-        self.testbed.ipam().order(verb, Some(Order::Fail { code: 117, msg: "kit-ipam is out of order".to_owned() }));
-    }
+/// Checks that the delegate is called with a verb: how often is not said.
+pub(super) fn is_called(testbed: &Testbed, verb: &str) -> Result<(), Stop> {
+    let verbs = testbed.ipam().verbs();
+    let is_there = verbs.iter().any(|called| called == verb);
+    Finding::unless(is_there, format!("{verb} of the IPAM plugin"), format!("its calls were {verbs:?}"))
+}
 
-    /// Checks that the delegate is called with a verb: how often is not said.
-    pub(super) fn is_called(&self, verb: Verb) -> Result<(), Stop> {
-        let verbs = self.testbed.ipam().verbs();
-        let is_there = verbs.iter().any(|called| *called == verb.to_string());
-        Finding::unless(is_there, format!("{verb} of the IPAM plugin"), format!("its calls were {verbs:?}"))
-    }
+/// The delegate's call that belongs to an answer: that there is one is asked by other rules.
+fn latest_call(testbed: &Testbed, answer: &Answer) -> Result<kit_ipam::IpamCall, Stop> {
+    let verb = answer.record().verb();
+    let call = testbed.ipam().calls().into_iter().rfind(|call| call.verb != "VERSION");
+    let call = call.filter(|call| call.verb == verb);
+    let basis = match verb {
+        "GC" => "gc.forwards",
+        "STATUS" => "status.forwards",
+        _ => "delegation.forwards",
+    };
+    let none = || Finding::new(format!("{verb} of the IPAM plugin"), "it was not called").based_on(basis);
+    call.ok_or_else(|| none().into())
+}
 
-    /// The delegate's call that belongs to an answer: that there is one is asked by other rules.
-    fn latest_call(&self, answer: &Answer) -> Result<kit_ipam::IpamCall, Stop> {
-        let verb = answer.record().verb();
-        let call = self.testbed.ipam().calls().into_iter().rfind(|call| call.verb != "VERSION");
-        let call = call.filter(|call| call.verb == verb);
-        let basis = match verb {
-            "GC" => "gc.forwards",
-            "STATUS" => "status.forwards",
-            _ => "delegation.forwards",
-        };
-        let none = || Finding::new(format!("{verb} of the IPAM plugin"), "it was not called").based_on(basis);
-        call.ok_or_else(|| none().into())
+/// Checks that the delegate's latest call had all variables of the call that was made.
+pub(super) fn environment_is_of(testbed: &Testbed, answer: &Answer) -> Result<(), Stop> {
+    let call = latest_call(testbed, answer)?;
+    for (name, value) in &answer.record().environment {
+        let got = call.environment.get(name);
+        let seen = got.map_or("it is not there".to_owned(), |got| format!("it is {got:?}"));
+        Finding::unless(got == Some(value), format!("{name}={value} in the delegate's environment"), seen)?;
     }
+    Ok(())
+}
 
-    /// Checks that the delegate's latest call had all variables of the call that was made.
-    pub(super) fn environment_is_of(&self, answer: &Answer) -> Result<(), Stop> {
-        let call = self.latest_call(answer)?;
-        for (name, value) in &answer.record().environment {
-            let got = call.environment.get(name);
-            let seen = got.map_or("it is not there".to_owned(), |got| format!("it is {got:?}"));
-            Finding::unless(got == Some(value), format!("{name}={value} in the delegate's environment"), seen)?;
-        }
-        Ok(())
-    }
+/// Checks that the delegate's latest call had the config of the call that was made.
+pub(super) fn config_is_of(testbed: &Testbed, answer: &Answer) -> Result<(), Stop> {
+    let call = latest_call(testbed, answer)?;
+    let sent: Value = serde_json::from_str(&answer.record().stdin).unwrap_or_default();
+    Finding::unless(call.config() == sent, format!("the config {sent}"), format!("the delegate got {}", call.stdin))
+}
 
-    /// Checks that the delegate's latest call had the config of the call that was made.
-    pub(super) fn config_is_of(&self, answer: &Answer) -> Result<(), Stop> {
-        let call = self.latest_call(answer)?;
-        let sent: Value = serde_json::from_str(&answer.record().stdin).unwrap_or_default();
-        Finding::unless(call.config() == sent, format!("the config {sent}"), format!("the delegate got {}", call.stdin))
-    }
+/// Whether DEL has freed all that the kit's IPAM plugin gave.
+pub(super) fn nothing_held(testbed: &Testbed) -> Result<(), Stop> {
+    let held = testbed.ipam().held();
+    Finding::unless(held.is_empty(), "DEL of the IPAM plugin", format!("it still holds an address for {held:?}"))
 }

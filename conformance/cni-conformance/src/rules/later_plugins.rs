@@ -86,7 +86,6 @@ pub(super) fn bears_another_mtu(testbed: &Testbed) -> Result<(), Stop> {
     testbed.check(&attached.attachment, &result)
 }
 
-/// Entries of a list of a result.
 pub(super) fn entries<'a>(result: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
     result.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
 }

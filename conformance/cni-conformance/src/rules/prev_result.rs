@@ -7,42 +7,21 @@ use super::attached::with_key;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::result_conversion;
-use crate::rule::{Rule, newest, relied, since, spec};
+use crate::rule::Code;
 use crate::testbed::{Answer, Testbed};
 use serde_json::{Value, json};
 use testns::{Container, Hop, Route, Verb};
 
-pub(super) const RULES: &[Rule] = &[
-    spec("add.passes-prev-result-on", &["add/prev-result", "results/prev-result"], &[Role::Interface, Role::Chained])
-        .says(
-            "A plugin that gets a prevResult prints it, with its own changes: what others made and is still \
-              there is in the result as it was, once.",
-        )
-        .by(&[
-            newest("interfaces", passes_interfaces_on)
-                .does("ADD after others, with more addresses and routes; each interface is in the result once."),
-            newest("macs", |testbed| passes_of_links_on(testbed, "mac"))
-                .does("The same; each mac has to be that of prevResult or the link's."),
-            newest("mtus", |testbed| passes_of_links_on(testbed, "mtu"))
-                .does("The same; each mtu has to be that of prevResult or the link's."),
-            newest("ips", passes_ips_on)
-                .does("The same; each address is in the result once, with its gateway and interface."),
-            newest("routes", passes_routes_on).does("The same; each route is in the result once, with its attributes."),
-            newest("dns", passes_dns_on)
-                .does("ADD with a dns in prevResult; a key is as it was, or has something of the plugin's own."),
-        ]),
-    spec("add.echoes-prev-result", &["add/prev-result-echo-0.4.0"], &[Role::Chained])
-        .says("From 0.3.0 to 0.4.0 a plugin echoes prevResult: what others made is in its result.")
-        .by(&[since("0.3.0", "", passes_ips_on)
-            .does("ADD after others; each address of prevResult is in the result once.")]),
-    relied(
-        "add.passes-unknown-keys-on",
-        "runtimes and plugins that are newer than one in the middle of their chain",
-        &[Role::Interface, Role::Chained],
-    )
-    .says("Keys of prevResult that the plugin does not know stay in the result.")
-    .by(&[since("1.0.0", "", passes_unknown_keys_on)
-        .does("ADD with a key \"newer\" in prevResult, which has to be in the result.")]),
+/// The cases of `prev_result.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("add.passes-prev-result-on/interfaces", passes_interfaces_on),
+    ("add.passes-prev-result-on/macs", |testbed| passes_of_links_on(testbed, "mac")),
+    ("add.passes-prev-result-on/mtus", |testbed| passes_of_links_on(testbed, "mtu")),
+    ("add.passes-prev-result-on/ips", passes_ips_on),
+    ("add.passes-prev-result-on/routes", passes_routes_on),
+    ("add.passes-prev-result-on/dns", passes_dns_on),
+    ("add.echoes-prev-result", passes_ips_on),
+    ("add.passes-unknown-keys-on", passes_unknown_keys_on),
 ];
 
 /// Addresses that an interface has beside its first, and the gateway of the last.

@@ -16,9 +16,13 @@ pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: &str, expected: &T, seen
 
 /// Checks that mock plugins were called with these verbs at these places of the list, in this order.
 pub(crate) fn order(received: &[Received], expected: &[(Verb, u64)]) -> End {
-    let expected: Vec<_> = expected.iter().map(|(verb, place)| format!("{verb} {place}")).collect();
+    order_of(received, &expected.iter().map(|(verb, place)| format!("{verb} {place}")).collect::<Vec<_>>())
+}
+
+/// The same of calls as texts: `ADD 1`.
+pub(crate) fn order_of(received: &[Received], expected: &[String]) -> End {
     let seen: Vec<_> = received.iter().map(|call| format!("{} {}", call.verb(), call.place())).collect();
-    same("calls of plugins, by their places in the list", expected.as_slice(), seen.as_slice())
+    same("calls of plugins, by their places in the list", expected, seen.as_slice())
 }
 
 /// The one call that there was.

@@ -1,4 +1,4 @@
-//! Every rule for runtimes. A file has the rows of its theme and, below, their cases.
+//! Every rule for runtimes. `THEME.json` has rules and their cases; one that is no [`steps::Step`]s has a function in `THEME.rs`.
 
 mod answers;
 mod cached_result;
@@ -7,18 +7,27 @@ mod chain;
 mod config;
 mod derive;
 mod lifecycle;
+mod steps;
 
-use super::{Case, Rule};
-use crate::profile::Role;
+use super::{Case, Rule, RuntimeTestbed};
+use crate::rule::{Code, read};
+use std::sync::OnceLock;
 
-/// The roles that these rules bind.
-const RUNTIMES: &[Role] = &[Role::Runtime];
+/// The rules of each theme, with their cases, in the order of the specification.
+const THEMES: &[(&str, &[Code<RuntimeTestbed>])] = &[
+    (include_str!("rules/config.json"), config::CASES),
+    (include_str!("rules/call.json"), call::CASES),
+    (include_str!("rules/lifecycle.json"), lifecycle::CASES),
+    (include_str!("rules/cached_result.json"), cached_result::CASES),
+    (include_str!("rules/derive.json"), derive::CASES),
+    (include_str!("rules/chain.json"), chain::CASES),
+    (include_str!("rules/answers.json"), answers::CASES),
+];
 
 /// All rules, in the order of the specification.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    [config::RULES, call::RULES, lifecycle::RULES, cached_result::RULES, derive::RULES, chain::RULES, answers::RULES]
-        .into_iter()
-        .flatten()
+    static ALL: OnceLock<Vec<Rule>> = OnceLock::new();
+    ALL.get_or_init(|| THEMES.iter().flat_map(|(text, code)| read(text, code, steps::play)).collect()).iter()
 }
 
 /// A case by its names.

@@ -1,26 +1,24 @@
 //! The testbed of a case for runtimes: a throwaway node whose plugins are mock plugins, and runs of the runtime.
 
 mod command_line;
-mod lists;
 mod received;
 
 use super::daemon::Daemon;
 use super::driver::Driver;
-use super::finished_run::FinishedRun;
 use super::foreground_run::ForegroundRun;
 use super::mock_plugin;
 use super::trial::Trial;
 use crate::finding::{CallRecord, Finding, Stop};
+use crate::runtime::mock_plugin::{Brief, Order};
 use crate::write_protection::lay_empty;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use std::{fs, io};
 use testns::{Attachment, Container, Node, Output, Verb};
 
 /// Name of the network, unless a case is about names.
@@ -254,5 +252,101 @@ impl RuntimeTestbed {
 
     fn with_state<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A run of the runtime that ended.
+#[derive(Debug, Clone)]
+pub struct FinishedRun {
+    /// The arguments it was started with.
+    pub arguments: Vec<String>,
+    /// The output and exit status of the run.
+    pub output: Output,
+}
+
+impl FinishedRun {
+    /// Checks that the run succeeded.
+    ///
+    /// # Errors
+    /// A finding if not.
+    pub fn succeeds(self) -> Result<Self, Stop> {
+        match self.output.code() {
+            0 => Ok(self),
+            code => Err(Finding::new(
+                format!("{} succeeds", self.described()),
+                format!("it ended with {code}: {}", self.output.stderr.trim()),
+            )
+            .into()),
+        }
+    }
+
+    /// Checks that the run failed, other than by a signal.
+    ///
+    /// # Errors
+    /// A finding if not.
+    pub fn fails(self, why: &str) -> Result<Self, Stop> {
+        let end = match self.output.code() {
+            0 => "it succeeded".to_owned(),
+            code if code > 128 => format!("it ended with {code}"),
+            _ => return Ok(self),
+        };
+        Err(Finding::new(format!("{} fails: {why}", self.described()), end).into())
+    }
+
+    /// Returns the run's arguments without the folder of the program.
+    fn described(&self) -> String {
+        let program = self.arguments.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+        std::iter::once(program).chain(self.arguments.iter().skip(1).map(String::as_str)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl RuntimeTestbed {
+    /// The plugin object of a mock plugin at a place of the list, from 1.
+    #[must_use]
+    pub fn plugin(&self, place: u8) -> Value {
+        self.plugin_with(place, &[])
+    }
+
+    /// The same with orders.
+    #[must_use]
+    pub fn plugin_with(&self, place: u8, orders: &[(Verb, Order)]) -> Value {
+        let orders = orders.iter().map(|(verb, order)| (verb.to_string(), order.clone())).collect();
+        let ending = MOCK_PLUGINS.get(usize::from(place) - 1).unwrap_or(&"a");
+        json!({ "type": format!("{}-{ending}", mock_plugin::PREFIX), mock_plugin::KEY: Brief { place, orders } })
+    }
+
+    /// A network's list with these plugin objects.
+    #[must_use]
+    pub fn list(&self, plugins: &[Value]) -> Value {
+        json!({ "cniVersion": self.version, "name": NETWORK, "plugins": plugins })
+    }
+
+    /// Lays a network's list in the folder of configs, in place of the one before.
+    pub fn lay(&self, list: &Value) {
+        self.lay_text(&list.to_string());
+    }
+
+    /// The same as text.
+    pub fn lay_text(&self, list: &str) {
+        let file = Path::new(CONF_DIR).join("10-conformance.conflist");
+        fs::write(&file, list).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+    }
+
+    /// Lays a list of three mock plugins that succeed.
+    pub fn lay_three(&self) {
+        self.lay(&self.list(&[self.plugin(1), self.plugin(2), self.plugin(3)]));
+    }
+
+    /// Puts a plugin object into the folder of the network's own.
+    pub fn lay_aside(&self, name: &str, plugin: &Value) {
+        let folder = Path::new(CONF_DIR).join(NETWORK);
+        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join(name), plugin.to_string()));
+        written.unwrap_or_else(|error| panic!("cannot write {name}: {error}"));
+    }
+
+    /// Takes the network's list away.
+    pub fn take_away(&self) {
+        let file = Path::new(CONF_DIR).join("10-conformance.conflist");
+        fs::remove_file(file).unwrap_or_else(|error| panic!("cannot remove the list: {error}"));
     }
 }

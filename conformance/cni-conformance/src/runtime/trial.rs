@@ -68,7 +68,7 @@ impl Trial {
             Err(panic) => return broken(no_testbed(&*panic)),
         };
         let testbed = RuntimeTestbed::new(node, &bound, &kit)?;
-        let verdict = Verdict::of(case.run, &testbed);
+        let verdict = Verdict::of(case, &testbed);
         Ok(Report::new(self, verdict, testbed.take_calls(), start.elapsed()))
     }
 }

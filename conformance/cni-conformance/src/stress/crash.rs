@@ -6,8 +6,8 @@
 //! that leaks is missed by the next container.
 
 use crate::finding::Stop;
-use crate::profile::{Role, Stage};
-use crate::rule::{Rule, newest, since, stress};
+use crate::profile::Stage;
+use crate::rule::Code;
 use crate::stress::interruption_points::{At, Share};
 use crate::stress::operations::{Operations, within};
 use crate::stress::recovery::Recovery;
@@ -15,37 +15,15 @@ use crate::testbed::{Answer, Testbed};
 use testns::trace::Fate;
 use testns::{Call, Container, Remains, Verb};
 
-pub(super) const RULES: &[Rule] = &[
-    stress("crash.add-killed", Role::ALL)
-        .says("DEL after an ADD that was killed at any point succeeds, also when repeated, and leaves nothing.")
-        .by(&[
-            newest("first-half", |testbed| killed(testbed, Verb::Add, Fate::Kill, half(0)))
-                .does("ADD is killed at every other change of the node; then DEL twice."),
-            newest("second-half", |testbed| killed(testbed, Verb::Add, Fate::Kill, half(1)))
-                .does("The same at those between them."),
-            newest("namespace-gone", add_killed_and_gone).does("The same when the namespace has gone before DEL."),
-        ]),
-    stress("crash.del-killed", Role::ALL)
-        .says("DEL after a DEL that was killed at any point succeeds, also when repeated, and leaves nothing.")
-        .by(&[newest("", |testbed| killed(testbed, Verb::Del, Fate::Kill, WHOLE))
-            .does("DEL is killed at each change of the node; then DEL twice.")]),
-    stress("crash.gc-killed", Role::ALL)
-        .says(
-            "A GC that was killed at any point harms no valid attachment, and GC and DEL after it leave nothing \
-              of others.",
-        )
-        .by(&[since("1.1.0", "", gc_killed)
-            .does("GC is killed at each change of the node; then CHECK of the valid container, GC and DEL.")]),
-    stress("crash.caller-killed", Role::ALL)
-        .says(
-            "A plugin of which one process alone is killed, such as a delegate, ends with an answer unless it is \
-              the one, and DEL leaves nothing.",
-        )
-        .by(&[
-            newest("add", |testbed| killed(testbed, Verb::Add, Fate::KillCaller, WHOLE))
-                .does("At each change of an ADD the process that makes it is killed alone; then DEL."),
-            newest("del", |testbed| killed(testbed, Verb::Del, Fate::KillCaller, WHOLE)).does("The same with a DEL."),
-        ]),
+/// The cases of `crash.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("crash.add-killed/first-half", |testbed| killed(testbed, Verb::Add, Fate::Kill, half(0))),
+    ("crash.add-killed/second-half", |testbed| killed(testbed, Verb::Add, Fate::Kill, half(1))),
+    ("crash.add-killed/namespace-gone", add_killed_and_gone),
+    ("crash.del-killed", |testbed| killed(testbed, Verb::Del, Fate::Kill, WHOLE)),
+    ("crash.gc-killed", gc_killed),
+    ("crash.caller-killed/add", |testbed| killed(testbed, Verb::Add, Fate::KillCaller, WHOLE)),
+    ("crash.caller-killed/del", |testbed| killed(testbed, Verb::Del, Fate::KillCaller, WHOLE)),
 ];
 
 /// Points of a call at which a case kills, at most.
@@ -75,7 +53,7 @@ fn killed(testbed: &Testbed, verb: Verb, fate: Fate, share: Share) -> Result<(),
         }
         is_tried = true;
         let what = format!("{verb} of {} was killed before change", testbed.profile.executable(index));
-        for point in share.points(whole.changes().count(), &mut random) {
+        for point in share.points(whole.changes().count(), testbed, &mut random) {
             testbed.forget_calls();
             let (traced, answer) = recovery.disturb(verb, index, Some((point, fate)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };
@@ -118,7 +96,7 @@ fn add_killed_and_gone(testbed: &Testbed) -> Result<(), Stop> {
     operations.others_are_served(&other, "nothing")?;
     operations.serves_again(&other)?;
     let share = Share { number: 0, of: 1, limit: FEW };
-    for point in share.points(whole.changes().count(), &mut testbed.random()) {
+    for point in share.points(whole.changes().count(), testbed, &mut testbed.random()) {
         testbed.forget_calls();
         let pod = testbed.pod();
         testbed.remember();
@@ -156,7 +134,7 @@ fn gc_killed(testbed: &Testbed) -> Result<(), Stop> {
         answer.succeeds()?;
         operations.testbed.del(pod.attachment(), None)?;
         let what = format!("GC of {} was killed before change", testbed.profile.executable(index));
-        for point in WHOLE.points(whole.changes().count(), &mut testbed.random()) {
+        for point in WHOLE.points(whole.changes().count(), testbed, &mut testbed.random()) {
             testbed.forget_calls();
             let (traced, _) = killed(Some((point, Fate::Kill)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };
@@ -197,7 +175,7 @@ fn gc_killed_and_gone(testbed: &Testbed) -> Result<(), Stop> {
         operations.testbed.del(&attachment, None)?;
         let what = format!("GC of {} was killed before change", testbed.profile.executable(index));
         let share = Share { number: 0, of: 1, limit: FEW };
-        for point in share.points(whole.changes().count(), &mut testbed.random()) {
+        for point in share.points(whole.changes().count(), testbed, &mut testbed.random()) {
             testbed.forget_calls();
             let (attachment, (traced, _)) = killed(Some((point, Fate::Kill)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };

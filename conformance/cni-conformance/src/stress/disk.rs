@@ -4,8 +4,8 @@
 //! program makes of a write that fails at one point only is asked by the rules `faults.disk-errors`.
 
 use crate::finding::Stop;
-use crate::profile::{Role, Stage};
-use crate::rule::{Rule, newest, stress};
+use crate::profile::Stage;
+use crate::rule::Code;
 use crate::stress::operations::{is_proper, within};
 use crate::stress::recovery::Recovery;
 use crate::testbed::Testbed;
@@ -14,23 +14,12 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-pub(super) const RULES: &[Rule] = &[
-    stress("disk.add-on-a-full-disk", Role::ALL)
-        .says(
-            "ADD on a disk that is full or nearly so ends with a result or an error object; once there is room, \
-              all is well after DEL.",
-        )
-        .by(&[
-            newest("bytes", |testbed| add_on_a_full_disk(testbed, Want::Pages))
-                .does("ADD on a disk with room for none to seven pages; with more room DEL, and another container."),
-            newest("files", |testbed| add_on_a_full_disk(testbed, Want::Inodes))
-                .does("The same with room for none to seven files."),
-            newest("read-only", add_on_a_read_only_disk).does("The same on a disk that is for reading only at ADD."),
-        ]),
-    stress("disk.del-on-a-full-disk", Role::ALL)
-        .says("DEL succeeds on a full disk, and leaves nothing: it is what makes room.")
-        .by(&[newest("", del_on_a_full_disk)
-            .does("DEL on a disk that was filled after ADD, with pages and with files; nothing may be left.")]),
+/// The cases of `disk.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("disk.add-on-a-full-disk/bytes", |testbed| add_on_a_full_disk(testbed, Want::Pages)),
+    ("disk.add-on-a-full-disk/files", |testbed| add_on_a_full_disk(testbed, Want::Inodes)),
+    ("disk.add-on-a-full-disk/read-only", add_on_a_read_only_disk),
+    ("disk.del-on-a-full-disk", del_on_a_full_disk),
 ];
 
 /// The folders in which plugins keep state: those of the reference set, and of all who follow it.

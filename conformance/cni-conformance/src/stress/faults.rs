@@ -5,8 +5,7 @@
 //! by which a language's runtime talks to itself (pipes, eventfd).
 
 use crate::finding::Stop;
-use crate::profile::Role;
-use crate::rule::{Rule, newest, stress};
+use crate::rule::Code;
 use crate::stress::interruption_points::{At, Share};
 use crate::stress::recovery::Recovery;
 use crate::testbed::{Answer, Testbed};
@@ -17,43 +16,16 @@ use std::path::Path;
 use testns::Verb;
 use testns::trace::{Fate, Syscall, Traced};
 
-pub(super) const RULES: &[Rule] = &[
-    stress("faults.add-answers", Role::ALL)
-        .says(
-            "An ADD in which any one system call fails ends with a result or an error object, and DEL after it \
-              leaves nothing.",
-        )
-        .by(&[
-            newest("first-half", |testbed| add_fails(testbed, SYSTEM_CALL, half(0)))
-                .does("Every other system call that may fail in an ADD does, one at a time; then DEL."),
-            newest("second-half", |testbed| add_fails(testbed, SYSTEM_CALL, half(1)))
-                .does("The same with those between them."),
-            newest("refused", |testbed| add_fails(testbed, REFUSED, WHOLE))
-                .does("Each netlink message of an ADD is refused, one at a time; then DEL."),
-        ]),
-    stress("faults.del-answers", Role::ALL)
-        .says(
-            "A DEL in which any one system call fails ends with success or an error object, and DEL after it \
-              leaves nothing.",
-        )
-        .by(&[newest("", |testbed| fails(testbed, Verb::Del, SYSTEM_CALL, WHOLE))
-            .does("Each system call that may fail in a DEL does, one at a time; then DEL.")]),
-    stress("faults.add-is-all-or-nothing", Role::ALL)
-        .says("An ADD that fails because the kernel refused a change leaves nothing, even without DEL.")
-        .by(&[newest("", all_or_nothing)
-            .does("Each netlink message of an ADD is refused, one at a time; if it fails, nothing may be left.")]),
-    stress("faults.disk-errors", Role::ALL)
-        .says(
-            "An ADD in which a file cannot be written for want of space or by an I/O error ends with a result or \
-              an error object; no address is lost or given twice.",
-        )
-        .by(&[
-            newest("no-space", |testbed| add_fails(testbed, NO_SPACE, WHOLE))
-                .does("Each write of an ADD to a file finds no space, one at a time; then DEL."),
-            newest("io-error", |testbed| add_fails(testbed, IO_ERROR, WHOLE)).does("The same with an I/O error."),
-            newest("short-write", |testbed| add_fails(testbed, SHORT, WHOLE))
-                .does("The same with a write that is cut short."),
-        ]),
+/// The cases of `faults.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("faults.add-answers/first-half", |testbed| add_fails(testbed, SYSTEM_CALL, half(0))),
+    ("faults.add-answers/second-half", |testbed| add_fails(testbed, SYSTEM_CALL, half(1))),
+    ("faults.add-answers/refused", |testbed| add_fails(testbed, REFUSED, WHOLE)),
+    ("faults.del-answers", |testbed| fails(testbed, Verb::Del, SYSTEM_CALL, WHOLE)),
+    ("faults.add-is-all-or-nothing", all_or_nothing),
+    ("faults.disk-errors/no-space", |testbed| add_fails(testbed, NO_SPACE, WHOLE)),
+    ("faults.disk-errors/io-error", |testbed| add_fails(testbed, IO_ERROR, WHOLE)),
+    ("faults.disk-errors/short-write", |testbed| add_fails(testbed, SHORT, WHOLE)),
 ];
 
 /// Points of a call at which a case lets something fail, at most.
@@ -188,7 +160,7 @@ fn each_point(
         answer.succeeds()?;
         recovery.operations.testbed.del(recovery.pod.attachment(), None)?;
         let count = if matches!(fault.fate, Fate::Refuse) { whole.messages.len() } else { whole.eligible };
-        for point in share.points(count, &mut random) {
+        for point in share.points(count, testbed, &mut random) {
             testbed.forget_calls();
             let (traced, answer) = recovery.disturb(verb, index, Some((point, fault.fate)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };

@@ -4,8 +4,7 @@
 //! nothing may have changed; on success DEL with the same input takes back what was done.
 
 use crate::finding::{Finding, Stop};
-use crate::profile::Role;
-use crate::rule::{Rule, newest, since, stress};
+use crate::rule::Code;
 use crate::stress::hostile_input::{self, Input};
 use crate::stress::operations::{Operations, is_proper, within};
 use crate::stress::raw_call::{self, RawCall};
@@ -18,38 +17,18 @@ use std::path::Path;
 use std::time::Duration;
 use testns::{Container, Verb};
 
-pub(super) const RULES: &[Rule] = &[
-    stress("hostile.config-is-answered", Role::PLUGINS)
-        .says(
-            "Any stdin is answered by a result or an error object: broken, strange, deep, of 64 MiB, of wrong \
-              types.",
-        )
-        .by(&[
-            newest("text", strange_text).does("Broken, strange and deep texts as the config of ADD, then of DEL."),
-            newest("huge", huge_text).does("Configs of ADD of 64 MiB."),
-            newest("types", wrong_types).does("ADD with each value of the config in turn of another type."),
-            since("0.4.0", "prev-result", wrong_prev_result)
-                .does("The same of prevResult, with CHECK and DEL, of a chained plugin with ADD."),
-        ]),
-    stress("hostile.environment-is-answered", Role::PLUGINS)
-        .says(
-            "Any environment is answered by a result or an error object: names that lead elsewhere, no text, 100 \
-              kB.",
-        )
-        .by(&[newest("", hostile_environment)
-            .does("Names that lead elsewhere, bytes that are no text, 100 kB in variables.")]),
-    stress("hostile.names-lead-nowhere", Role::PLUGINS)
-        .says("A path in the place of a name makes, empties or removes no file outside of the plugin's own folders.")
-        .by(&[newest("", names_lead_nowhere)
-            .does("Paths in the place of each name; files outside of the plugin's folders are compared.")]),
-    stress("hostile.error-changes-nothing", Role::PLUGINS)
-        .says("An ADD that is refused for what is in its input has changed nothing.")
-        .by(&[
-            newest("text", |testbed| changes_nothing(testbed, hostile_input::strange_texts))
-                .does("ADD with strange texts; where it fails, the node is compared with before."),
-            newest("types", |testbed| changes_nothing(testbed, |config| hostile_input::wrong_types(config, "")))
-                .does("ADD with values of other types; where it fails, the node is compared with before."),
-        ]),
+/// The cases of `hostile.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("hostile.config-is-answered/text", strange_text),
+    ("hostile.config-is-answered/huge", huge_text),
+    ("hostile.config-is-answered/types", wrong_types),
+    ("hostile.config-is-answered/prev-result", wrong_prev_result),
+    ("hostile.environment-is-answered", hostile_environment),
+    ("hostile.names-lead-nowhere", names_lead_nowhere),
+    ("hostile.error-changes-nothing/text", |testbed| changes_nothing(testbed, hostile_input::strange_texts)),
+    ("hostile.error-changes-nothing/types", |testbed| {
+        changes_nothing(testbed, |config| hostile_input::wrong_types(config, ""))
+    }),
 ];
 
 /// The number of inputs that share a look at the node.

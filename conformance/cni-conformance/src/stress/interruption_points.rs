@@ -1,5 +1,6 @@
 //! The points of a call at which something may happen to it.
 
+use crate::testbed::Testbed;
 use std::fmt;
 use testns::Random;
 use testns::trace::Syscall;
@@ -17,13 +18,18 @@ pub(crate) struct Share {
 impl Share {
     /// Returns the share's points out of `count`, from 1 on: all of them, or as many as allowed, spread evenly from a
     /// random first one.
-    pub(crate) fn points(self, count: usize, random: &mut Random) -> Vec<usize> {
+    pub(crate) fn points(self, count: usize, testbed: &Testbed, random: &mut Random) -> Vec<usize> {
+        let limit = if testbed.every_point { usize::MAX } else { self.limit };
+        self.limited(count, limit, random)
+    }
+
+    fn limited(self, count: usize, limit: usize, random: &mut Random) -> Vec<usize> {
         let all: Vec<_> = (1..=count).filter(|point| point % self.of == self.number).collect();
-        if all.len() <= self.limit {
+        if all.len() <= limit {
             return all;
         }
         let first = random.below(all.len());
-        let mut chosen: Vec<_> = (0..self.limit).map(|n| (first + n * all.len() / self.limit) % all.len()).collect();
+        let mut chosen: Vec<_> = (0..limit).map(|n| (first + n * all.len() / limit) % all.len()).collect();
         chosen.sort_unstable();
         chosen.into_iter().filter_map(|index| all.get(index).copied()).collect()
     }
@@ -52,11 +58,12 @@ mod tests {
 
     #[test]
     fn shares_make_up_the_whole() {
-        let shares = (0..3).flat_map(|number| Share { number, of: 3, limit: 99 }.points(20, &mut Random::new(1, "")));
+        let shares =
+            (0..3).flat_map(|number| Share { number, of: 3, limit: 99 }.limited(20, 99, &mut Random::new(1, "")));
         let mut points: Vec<_> = shares.collect();
         points.sort_unstable();
         assert_eq!(points, (1..=20).collect::<Vec<_>>());
-        let few = Share { number: 0, of: 1, limit: 7 }.points(100, &mut Random::new(1, ""));
+        let few = Share { number: 0, of: 1, limit: 7 }.limited(100, 7, &mut Random::new(1, ""));
         assert_eq!(few.len(), 7);
         assert!(few.windows(2).all(|pair| pair[0] < pair[1]), "{few:?}");
     }

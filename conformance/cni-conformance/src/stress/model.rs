@@ -8,8 +8,8 @@ mod shrink;
 
 use crate::addresses;
 use crate::finding::{Finding, Stop};
-use crate::profile::{Role, Stage};
-use crate::rule::{Rule, newest, stress};
+use crate::profile::Stage;
+use crate::rule::Code;
 use crate::spec_version;
 use crate::stress::operations::{Operations, within};
 use crate::testbed::Testbed;
@@ -20,16 +20,11 @@ use std::time::Duration;
 use testns::trace::Fate;
 use testns::{Attachment, Container, Namespace, Random, Remains, Verb};
 
-pub(super) const RULES: &[Rule] = &[stress("model.random-operations", Role::ALL)
-    .says(
-        "After any sequence of operations, kills, vanished namespaces and reboots the node is as the \
-              operations say.",
-    )
-    .by(&[
-        newest("250-steps", |testbed| walk(testbed, 250))
-            .does("250 operations at random; after each the node is compared with what they say."),
-        newest(LONG, |testbed| walk(testbed, 10_000)).does("10,000 of them."),
-    ])];
+/// The cases of `model.json` that need code.
+pub(super) const CASES: &[Code] = &[
+    ("model.random-operations/250-steps", |testbed| walk(testbed, 250)),
+    ("model.random-operations/10000-steps", |testbed| walk(testbed, 10_000)),
+];
 
 /// Tried only if it is asked for by name: it takes minutes.
 pub(super) const LONG: &str = "10000-steps";

@@ -4,11 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod command_lines;
-mod dhcp;
 mod honest_plugins;
 mod pages;
 mod restricted_machine;
 mod run_kit;
-mod size;
 mod verdicts;
-mod write_protection;

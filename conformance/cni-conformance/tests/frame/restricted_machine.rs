@@ -1,6 +1,7 @@
 //! Machines that forbid something.
 
-use crate::run_kit::{Bin, HONEST, Said, plugin, say, sum};
+use crate::run_kit::{Bin, HONEST, Said, kit, plugin, say, sum};
+use std::path::Path;
 use std::process::Command;
 
 /// Runs the kit on a folder after a line of shell, in user and mount namespaces of its own.
@@ -37,4 +38,45 @@ fn with_a_hidden_proc_processes_are_shared_and_it_is_said_once() {
     );
     said.has(0, &["this machine hides parts of its /proc", &sum(2, 0, 0, 0)]);
     assert_eq!(said.stdout.matches("hides parts").count(), 1, "{}", said.stdout);
+}
+
+/// A plugin that writes a file with each ADD, and fails if it cannot.
+fn writing(file: &Path) -> Bin {
+    let write = format!(
+        "ADD) echo x > {} || {{ echo '{{\"cniVersion\":\"1.0.0\",\"code\":100,\"msg\":\"cannot write\"}}'; exit 1; }};",
+        file.display()
+    );
+    Bin::with("loopback", &HONEST.replace("ADD)", &write))
+}
+
+const ADD: [&str; 4] = ["--only", "loopback", "--rule", "add.prints-a-result"];
+
+#[test]
+fn a_plugin_that_writes_to_the_machine_fails_and_is_told_why() {
+    let file = Path::new("/usr/local/cni-conformance-test");
+    let bin = writing(file);
+    say(plugin(&bin, &ADD)).has(1, &["it was refused a write", "--writable"]);
+    assert!(!file.exists());
+    let said = say(plugin(&bin, &[&ADD[..], &["--writable", "/usr/local"]].concat()));
+    said.has(0, &[&sum(1, 0, 0, 0)]);
+    assert!(!file.exists(), "the folder was the machine's own");
+}
+
+#[test]
+fn temporary_files_are_the_trials_own() {
+    for folder in ["/tmp", "/var/tmp", "/dev/shm"] {
+        let file = Path::new(folder).join(format!("cni-conformance-test-{}", std::process::id()));
+        say(plugin(&writing(&file), &ADD)).has(0, &[&sum(1, 0, 0, 0)]);
+        assert!(!file.exists(), "{folder} was the machine's own");
+    }
+}
+
+#[test]
+fn the_reference_gets_addresses_from_the_kits_server() {
+    let name = "the_reference_gets_addresses_from_the_kits_server";
+    let Some(reference) = testns::reference_or_skip(name) else { return };
+    let reference = reference.to_str().unwrap();
+    let rules = ["ipam.gives-an-address", "ipam.no-address-twice"].map(|rule| ["--rule", rule]).concat();
+    let said = say(kit(&[&["plugin", "--bin-dir", reference, "--only", "dhcp"], rules.as_slice()].concat()));
+    said.has(0, &[&sum(7, 0, 0, 0)]);
 }

@@ -80,20 +80,3 @@ fn json_reads_back_as_it_was() {
     few.rules.retain(|rule| rule.id == "del.leaves-nothing");
     expect_file!["expected/report.json"].assert_eq(&Format::Json.text(&few));
 }
-
-/// The page has a row for each rule and a cell for each profile, and nothing that is loaded or runs.
-#[test]
-fn html() {
-    let document = made_up::run();
-    let text = Format::Html.text(&document);
-    assert!(text.starts_with("<!doctype html>") && text.ends_with("</html>\n"));
-    for rule in &document.rules {
-        assert!(text.contains(&format!(">{}</td>", rule.id)), "{}", rule.id);
-    }
-    assert!(text.contains("BROKEN</td>") && text.contains("kept</td>"), "{text}");
-    assert!(!["<script", "<img", "<link", "\u{1b}"].iter().any(|tag| text.contains(tag)), "{text}");
-    let sizes: Vec<_> =
-        text.lines().filter(|line| line.starts_with("<tr><td title")).map(|row| row.matches("<td").count()).collect();
-    let columns = document.profiles.len() + 2;
-    assert!(sizes.iter().all(|size| *size == columns), "{sizes:?}, not {columns} columns");
-}

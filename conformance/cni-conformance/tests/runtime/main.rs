@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, and its helpers with it")]
 
-mod cnitool;
 mod ctr;
 mod faults;
 mod honest;

@@ -1,140 +1,86 @@
 //! CHECK.
 
-use crate::{Mutant, MutantCall, memory};
+use crate::{Act, MutantCall, memory};
 use netops::link::{self, Link};
 use netops::{addr, route};
 use serde_json::{Value, json};
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Check, Del};
+use skel::cni_spec::Command::{Add, Check};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "check.passes-after-add", "needs-its-time", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("needs-its-time", |call| {
         if call.is(Check) && memory::forget(&call.attachment()) {
             return call.refuse(107, "the interface has not settled yet");
         }
         call.after(Add, || memory::mark(&call.attachment()))
-    })
-    .speaking(&["0.4.0", "1.1.0"]),
-    Mutant::new("bridge", "check.passes-after-add", "is-ready-at-the-second-check", |call| {
-        match call.is(Check) && memory::forget(&call.attachment()) {
-            true => call.refuse(107, "the link is not ready"),
-            false => call.after(Add, || memory::mark(&call.attachment())),
-        }
-    })
-    .with(&["newest"]),
-    Mutant::new("bridge", "check.prints-nothing", "prints-what-it-checked", |call| {
+    }),
+    ("is-ready-at-the-second-check", |call| match call.is(Check) && memory::forget(&call.attachment()) {
+        true => call.refuse(107, "the link is not ready"),
+        false => call.after(Add, || memory::mark(&call.attachment())),
+    }),
+    ("prints-what-it-checked", |call| {
         let reply = call.honest();
         match call.is(Check) && reply.exit == 0 {
             true => Reply::success(call.config()["prevResult"].to_string()),
             false => reply,
         }
     }),
-    Mutant::new("bridge", "check.passes-after-add", "looks-for-routes-in-the-main-table-alone", |call| {
+    ("looks-for-routes-in-the-main-table-alone", |call| {
         let has_table = call.config()["prevResult"]["routes"].to_string().contains("\"table\"");
         call.refuses_if(call.is(Check) && has_table, 110, "a route is not in the main table")
-    })
-    .with(&["route-in-a-table"]),
-    Mutant::new("tuning", "check.passes-after-add", "compares-macs-by-their-letters", |call| {
+    }),
+    ("compares-macs-by-their-letters", |call| {
         let mac = call.config()["runtimeConfig"]["mac"].as_str().unwrap_or_default().to_owned();
         call.refuses_if(call.is(Check) && mac != mac.to_lowercase(), 110, "the link has another mac")
-    })
-    .with(&["mac-in-capitals"]),
-    Mutant::new("bridge", "check.returns-nothing-or-an-error", "prints-what-it-checked-in-0.4.0", |call| {
-        let reply = call.honest();
-        match call.is(Check) && reply.exit == 0 {
-            true => Reply::success(call.config()["prevResult"].to_string()),
-            false => reply,
-        }
-    })
-    .speaking(&["0.4.0"]),
-    Mutant::new("bridge", "check.needs-prev-result", "checks-nothing-without-prev-result", |call| {
+    }),
+    ("checks-nothing-without-prev-result", |call| {
         call.does_nothing_if(call.is(Check) && call.config().get("prevResult").is_none())
     }),
-    Mutant::new("bridge", "check.changes-nothing", "repairs-what-it-finds", |call| {
-        let reply = call.honest();
-        if call.is(Check) && reply.exit != 0 {
-            let config =
-                call.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("prevResult"))));
-            drop((config.with_verb(Del).honest(), config.with_verb(Add).honest()));
-        }
-        reply
-    }),
-    Mutant::new("bridge", "check.consults-prev-result", "checks-what-it-remembers", |call| {
+    ("checks-what-it-remembers", |call| {
         let key = call.attachment();
         match remembered(&key).filter(|_| call.is(Check) && call.config().get("prevResult").is_some()) {
             Some(result) => call.with_config(|config| config["prevResult"] = result).honest(),
             None => remembers(call),
         }
-    })
-    .also(&["check.bears-later-plugins", "check.expects-what-prev-result-has"]),
-    Mutant::new("bridge", "check.expects-what-prev-result-has", "expects-the-addresses-that-it-made", |call| {
+    }),
+    ("expects-the-addresses-that-it-made", |call| {
         let key = call.attachment();
         match remembered(&key).filter(|_| call.is(Check) && call.config()["prevResult"].is_object()) {
             Some(result) => call.with_config(|config| config["prevResult"]["ips"] = result["ips"].clone()).honest(),
             None => remembers(call),
         }
-    })
-    .with(&["another-address"])
-    .also(&["check.consults-prev-result"]),
-    Mutant::new("bridge", "check.bears-later-plugins", "wants-its-own-result-back", |call| {
-        match remembered(&call.attachment()).filter(|_| call.is(Check)) {
-            Some(result) if result != call.config()["prevResult"] => call.refuse(107, "the result was changed"),
-            _ => remembers(call),
-        }
-    })
-    .also(&["check.consults-prev-result"]),
-    Mutant::new("bridge", "check.notices-a-harmed-interface", "does-not-look-at-the-interface", |call| {
+    }),
+    ("wants-its-own-result-back", |call| match remembered(&call.attachment()).filter(|_| call.is(Check)) {
+        Some(result) if result != call.config()["prevResult"] => call.refuse(107, "the result was changed"),
+        _ => remembers(call),
+    }),
+    ("does-not-look-at-the-interface", |call| {
         // An interface that is gone has taken its end on the node with it, which is left to another rule.
         call.does_nothing_if(call.is(Check) && find_interface(call).is_some() && !is_interface_well(call))
     }),
-    Mutant::new("bridge", "check.notices-a-harmed-host-end", "does-not-look-at-the-host-end", |call| {
-        call.does_nothing_if(call.is(Check) && !is_host_end_well(call))
-    }),
-    Mutant::new("bridge", "check.notices-a-missing-address", "does-not-look-at-addresses", |call| {
-        call.does_nothing_if(call.is(Check) && !has_addresses(call))
-    })
-    .also(&["check.expects-what-prev-result-has"]),
-    Mutant::new("bridge", "check.notices-a-missing-route", "does-not-look-at-routes", |call| {
+    ("does-not-look-at-the-host-end", |call| call.does_nothing_if(call.is(Check) && !is_host_end_well(call))),
+    ("does-not-look-at-addresses", |call| call.does_nothing_if(call.is(Check) && !has_addresses(call))),
+    ("does-not-look-at-routes", |call| {
         // Other harm takes the route with it.
         let is_well = is_interface_well(call) && is_host_end_well(call) && has_addresses(call);
         call.does_nothing_if(call.is(Check) && is_well && !has_default_route(call))
     }),
-    Mutant::new("bridge", "check.notices-missing-filter-rules", "does-not-look-at-filter-rules", |call| {
+    ("does-not-look-at-filter-rules", |call| {
         call.with_config_if(call.is(Check) && !call.has_kit_ipam(), |config| config["ipMasq"] = json!(false))
     }),
-    Mutant::new("host-local", "check.notices-a-lost-reservation", "does-not-look-at-reservations", |call| {
-        call.does_nothing_if(call.is(Check))
-    })
-    .also(&["ipam.check-misses-a-reservation"]),
-    Mutant::new("tuning", "check.notices-settings-undone", "does-not-look-at-sysctls", |call| {
-        checks_without(call, "/sysctl")
-    }),
-    Mutant::new("tuning", "check.notices-settings-undone", "does-not-look-at-the-mtu", |call| {
-        checks_without(call, "/mtu")
-    }),
-    Mutant::new("bandwidth", "check.notices-missing-traffic-shaping", "does-not-look-at-traffic-shaping", |call| {
-        call.does_nothing_if(call.is(Check))
-    }),
-    Mutant::new("bridge", "check.asks-the-delegate", "checks-alone", |call| {
+    ("does-not-look-at-reservations", |call| call.does_nothing_if(call.is(Check))),
+    ("does-not-look-at-sysctls", |call| checks_without(call, "/sysctl")),
+    ("checks-alone", |call| {
         call.with_config_if(call.is(Check) && call.has_kit_ipam(), |config| config["ipam"] = json!({}))
-    })
-    .also(&["delegation.forwards"]),
-    Mutant::new("bridge", "check.changes-nothing", "checks-with-a-link-of-its-own", |call| {
+    }),
+    ("checks-with-a-link-of-its-own", |call| {
         call.after(Check, || crate::side_effect::make_link(&crate::side_effect::node(), "checked0"))
     }),
-    Mutant::new("bridge", "check.bears-later-plugins", "wants-no-address-more", |call| wants_as_added(call, addresses))
-        .with(&["more-addresses"])
-        .also(&["check.consults-prev-result"]),
-    Mutant::new("bridge", "check.bears-later-plugins", "wants-no-route-more", |call| wants_as_added(call, routes))
-        .with(&["more-routes"]),
-    Mutant::new("bridge", "check.bears-later-plugins", "wants-no-interface-more", |call| {
-        wants_as_added(call, interfaces)
-    })
-    .with(&["more-interfaces"]),
-    Mutant::new("bridge", "check.bears-later-plugins", "wants-the-mac-that-it-gave", |call| wants_as_added(call, mac))
-        .with(&["other-mac"]),
-    Mutant::new("bridge", "check.bears-later-plugins", "wants-the-mtu-that-it-gave", |call| wants_as_added(call, mtu))
-        .with(&["other-mtu"]),
+    ("wants-no-address-more", |call| wants_as_added(call, addresses)),
+    ("wants-no-route-more", |call| wants_as_added(call, routes)),
+    ("wants-no-interface-more", |call| wants_as_added(call, interfaces)),
+    ("wants-the-mac-that-it-gave", |call| wants_as_added(call, mac)),
+    ("wants-the-mtu-that-it-gave", |call| wants_as_added(call, mtu)),
 ];
 
 fn remembered(key: &str) -> Option<Value> {

@@ -1,46 +1,36 @@
 //! Faults in the reading of the configuration.
 
-use crate::{Mutant, MutantCall};
+use crate::{Act, MutantCall};
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::Add;
 use std::path::Path;
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "configuration.name-is-a-name", "takes-any-name-of-a-network", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("takes-any-name-of-a-network", |call| {
         let config = call.config();
         let name = config["name"].as_str().unwrap_or_default();
         call.with_config_if(name.is_empty() || name.contains(['/', ' ']) || name == "..", |config| {
             config["name"] = json!("a-network")
         })
     }),
-    Mutant::new("bridge", "configuration.every-name-works", "takes-short-names-only", |call| {
+    ("takes-short-names-only", |call| {
         call.refuses_if(
             call.config()["name"].as_str().is_some_and(|name| name.len() > 32),
             7,
             "the name is longer than 32",
         )
     }),
-    Mutant::new(
-        "bridge",
-        "configuration.unknown-keys-are-ignored-or-named",
-        "refuses-keys-without-naming-them",
-        |call| refuses(call, |key| key.starts_with("com.")),
-    ),
-    Mutant::new("bridge", "configuration.args-are-ignored", "refuses-labels", |call| {
+    ("refuses-keys-without-naming-them", |call| refuses(call, |key| key.starts_with("com."))),
+    ("refuses-labels", |call| {
         call.refuses_if(call.config().pointer("/args/labels").is_some(), 7, "args.labels is unknown")
-    })
-    .speaking(&["0.4.0"]),
-    Mutant::new("bridge", "configuration.reserved-keys-are-known", "refuses-reserved-keys", |call| {
-        refuses(call, |key| key.starts_with("cni.dev/"))
     }),
-    Mutant::new("bridge", "configuration.ip-masq-hides-the-container", "does-not-masquerade", |call| {
-        match call.has_kit_ipam() {
-            true => call.honest(),
-            false => call.with_config(|config| config["ipMasq"] = json!(false)).honest(),
-        }
+    ("refuses-reserved-keys", |call| refuses(call, |key| key.starts_with("cni.dev/"))),
+    ("does-not-masquerade", |call| match call.has_kit_ipam() {
+        true => call.honest(),
+        false => call.with_config(|config| config["ipMasq"] = json!(false)).honest(),
     }),
-    Mutant::new("bridge", "configuration.ipam-type-is-a-file-name", "runs-any-path", |call| {
+    ("runs-any-path", |call| {
         let config = call.config();
         let kind = config["ipam"]["type"].as_str().unwrap_or_default();
         if call.is(Add) && kind.contains('/') {
@@ -50,21 +40,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         call.honest()
     }),
-    Mutant::new("bridge", "configuration.dns-is-kept", "sorts-nameservers", |call| {
+    ("sorts-nameservers", |call| {
         call.reports(|result| {
             if let Some(servers) = result.pointer_mut("/dns/nameservers").and_then(Value::as_array_mut) {
                 servers.sort_by_key(ToString::to_string);
             }
         })
-    }),
-    Mutant::new("bridge", "configuration.every-name-works", "takes-plain-names-only", |call| {
-        let config = call.config();
-        let is_plain = |name: &str| name.len() > 1 && name.chars().all(|c| c.is_ascii_alphanumeric());
-        call.refuses_if(
-            call.is(Add) && config["name"].as_str().is_some_and(|name| !is_plain(name)),
-            7,
-            "the name is too short or has signs in it",
-        )
     }),
 ];
 

@@ -1,70 +1,48 @@
 //! CONVENTIONS.
 
-use crate::{Mutant, MutantCall};
+use crate::{Act, MutantCall};
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::Add;
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("portmap", "conventions.port-mappings", "maps-no-ports", |call| {
-        without(call, "/runtimeConfig", "portMappings")
-    })
-    // The first DEL of a node then makes the file that is locked.
-    .also(&["del.of-nothing-changes-nothing"]),
-    Mutant::new("bandwidth", "conventions.bandwidth", "limits-nothing", |call| {
-        without(call, "/runtimeConfig", "bandwidth")
-    }),
-    Mutant::new("host-local", "conventions.ip-ranges", "knows-no-ranges-of-runtimes", |call| {
-        without(call, "/runtimeConfig", "ipRanges")
-    }),
-    Mutant::new("host-local", "conventions.ips", "knows-no-ips-of-runtimes", |call| {
-        without(call, "/runtimeConfig", "ips")
-    }),
-    Mutant::new("host-local", "conventions.args-ips", "knows-no-ips-in-args", |call| without(call, "/args/cni", "ips"))
-        .also(&["conventions.args-win"]),
-    Mutant::new("host-local", "conventions.cni-args-ip", "knows-no-ip-in-cni-args", |call| without_arg(call, "IP=")),
-    Mutant::new("host-local", "conventions.args-win", "prefers-cni-args", |call| match call.env.args.contains("IP=") {
+pub(super) const ACTS: &[Act] = &[
+    ("maps-no-ports", |call| without(call, "/runtimeConfig", "portMappings")),
+    ("limits-nothing", |call| without(call, "/runtimeConfig", "bandwidth")),
+    ("knows-no-ranges-of-runtimes", |call| without(call, "/runtimeConfig", "ipRanges")),
+    ("knows-no-ips-of-runtimes", |call| without(call, "/runtimeConfig", "ips")),
+    ("knows-no-ips-in-args", |call| without(call, "/args/cni", "ips")),
+    ("knows-no-ip-in-cni-args", |call| without_arg(call, "IP=")),
+    ("prefers-cni-args", |call| match call.env.args.contains("IP=") {
         true => without(call, "/args/cni", "ips"),
         false => call.honest(),
     }),
-    Mutant::new("bridge", "conventions.mac", "knows-no-mac-of-runtimes", |call| {
+    ("knows-no-mac-of-runtimes", |call| {
         // The MAC address is ignored only where nothing else names one, so that precedence is not at issue.
         match call.env.args.is_empty() && call.config().get("args").is_none() {
             true => without(call, "/runtimeConfig", "mac"),
             false => call.honest(),
         }
     }),
-    Mutant::new("bridge", "conventions.cni-args-mac", "knows-no-mac-in-cni-args", |call| without_arg(call, "MAC=")),
-    Mutant::new("bridge", "conventions.args-are-optional", "refuses-labels-of-cni", |call| {
+    ("knows-no-mac-in-cni-args", |call| without_arg(call, "MAC=")),
+    ("refuses-labels-of-cni", |call| {
         call.refuses_if(
             !call.has_kit_ipam() && call.config().pointer("/args/cni/labels").is_some(),
             7,
             "args.cni.labels is unknown",
         )
     }),
-    Mutant::new("bridge", "conventions.args-are-optional", "crashes-by-its-keys-in-args", |call| {
-        match call.is(Add) && call.config().pointer("/args/cni/bridge").is_some() {
-            true => Reply { stdout: Vec::new(), exit: 2 },
-            false => call.honest(),
-        }
-    })
-    .with(&["keys-of-the-config"]),
-    Mutant::new("bridge", "conventions.ignore-unknown", "wants-ignore-unknown-first", |call| {
-        call.refuses_if(
-            call.is(Add) && !call.env.args.is_empty() && !call.env.args.starts_with("IgnoreUnknown"),
-            4,
-            "unknown args",
-        )
-    })
-    .also(&["relied.kubernetes-args"]),
-    Mutant::new("bridge", "conventions.runtime-config-is-strongest", "takes-cni-args-for-stronger", |call| {
+    ("crashes-by-its-keys-in-args", |call| match call.is(Add) && call.config().pointer("/args/cni/bridge").is_some() {
+        true => Reply { stdout: Vec::new(), exit: 2 },
+        false => call.honest(),
+    }),
+    ("takes-cni-args-for-stronger", |call| {
         let mac = call.env.args.split(';').find_map(|pair| pair.strip_prefix("MAC="));
         match mac {
             Some(mac) => call.with_config(|config| config["runtimeConfig"]["mac"] = json!(mac)).honest(),
             None => call.honest(),
         }
     }),
-    Mutant::new("bridge", "conventions.ignore-unknown", "refuses-unknown-args-in-any-case", |call| {
+    ("refuses-unknown-args-in-any-case", |call| {
         call.refuses_if(
             call.is(Add) && !call.has_kit_ipam() && call.env.args.contains("CONFORMANCE"),
             4,

@@ -1,12 +1,12 @@
 //! Calls that are killed.
 
 use super::says;
-use crate::{Mutant, memory};
+use crate::{Act, memory};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Del, Gc};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "crash.add-killed", "deletes-what-it-finished", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("deletes-what-it-finished", |call| {
         if call.is(Del) && !memory::has(&call.attachment()) {
             return Reply::default();
         }
@@ -15,10 +15,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::forget(&call.attachment());
         }
         reply
-    })
-    .with(&["first-half"])
-    .slow(),
-    Mutant::new("bridge", "crash.del-killed", "forgets-before-it-deletes", |call| {
+    }),
+    ("forgets-before-it-deletes", |call| {
         if call.is(Del) && !memory::forget(&call.attachment()) {
             return Reply::default();
         }
@@ -26,9 +24,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::mark(&call.attachment());
         }
         call.honest()
-    })
-    .slow(),
-    Mutant::new("bridge", "crash.gc-killed", "leaves-its-lock", |call| {
+    }),
+    ("leaves-its-lock", |call| {
         if !call.is(Gc) {
             return call.honest();
         }
@@ -39,16 +36,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let reply = call.honest();
         memory::forget("gc");
         reply
-    })
-    .slow(),
-    Mutant::new("bridge", "crash.caller-killed", "says-nothing-when-its-delegate-dies", |call| {
+    }),
+    ("says-nothing-when-its-delegate-dies", |call| {
         let reply = call.honest();
         match reply.exit != 0 && says(&reply, "killed by ") {
             true => Reply { stdout: Vec::new(), ..reply },
             false => reply,
         }
-    })
-    .with_ipam_as_process()
-    .with(&["add"])
-    .slow(),
+    }),
 ];

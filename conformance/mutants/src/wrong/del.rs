@@ -1,69 +1,45 @@
 //! DEL.
 
-use crate::{Mutant, MutantCall, memory, side_effect};
+use crate::{Act, MutantCall, memory, side_effect};
 use netops::Netns;
 use netops::addr::{self, Address};
 use netops::link::{self, Link};
 use netops::nft::{Family, Nft, Table};
 use netops::route;
-use netops::rule::{self, Rule};
 use netops::sysctl::{self, Key};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del, Gc};
 use skel::env::Environment;
 use std::fs;
 use std::net::IpAddr;
-use std::process;
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("portmap", "del.leaves-others-alone", "has-one-chain-for-a-container", |call| {
-        deletes_also(call, |own, other| own == other)
-    })
-    .with(&["other-interface-of-a-chain"]),
-    Mutant::new("portmap", "del.leaves-others-alone", "closes-ports-of-an-id-that-starts-so", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("has-one-chain-for-a-container", |call| deletes_also(call, |own, other| own == other)),
+    ("releases-those-whose-id-starts-so", |call| {
         deletes_also(call, |own, other| own != other && other.starts_with(own))
-    })
-    .with(&["an-id-that-starts-so"]),
-    Mutant::new("host-local", "del.leaves-others-alone", "releases-those-whose-id-starts-so", |call| {
-        deletes_also(call, |own, other| own != other && other.starts_with(own))
-    })
-    .with(&["an-id-that-starts-so"])
-    .also(&["ipam.del-keeps-others"]),
-    Mutant::new("bridge", "del.leaves-others-alone", "turns-forwarding-off", |call| {
+    }),
+    ("turns-forwarding-off", |call| {
         call.after(Del, || {
             let key = side_effect::done(Key::new(&["ipv4", "ip_forward"]));
-            side_effect::done(sysctl::write(&key, "0"));
+            side_effect::done(sysctl::ensure(&key, "0"));
         })
-    })
-    .with(&["other-container"])
-    .also(&[
-        "add.serves-a-container-twice",
-        "del.hides-nothing",
-        "del.of-nothing-changes-nothing",
-        "gc.goes-on-past-errors",
-        "gc.removes-what-is-stale",
-    ]),
-    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |call| {
+    }),
+    ("leaves-a-link", |call| {
         leaves(call, || side_effect::make_link(&side_effect::node(), &side_effect::name_for(&call.env.container_id)))
-    })
-    .also(&["del.hides-nothing"]),
-    Mutant::new("portmap", "del.undoes-modifications", "leaves-a-sysctl-of-the-container", |call| {
+    }),
+    ("leaves-a-sysctl-of-the-container", |call| {
         call.after(Add, || {
             // portmap works without a namespace.
             if !call.has_netns() {
                 return;
             }
-            let write = || Key::new(&["ipv4", "ip_default_ttl"]).and_then(|key| sysctl::write(&key, "99"));
+            let write = || Key::new(&["ipv4", "ip_default_ttl"]).and_then(|key| sysctl::ensure(&key, "99"));
             let netns = Netns::open(&call.env.netns).unwrap_or_else(|error| panic!("no container: {error}"));
             side_effect::done(sysctl::in_netns(&netns, write).flatten());
         })
-    })
-    .with(&["sysctls"])
-    .also(&["check.notices-settings-undone"]),
-    Mutant::new("host-local", "del.undoes-modifications", "keeps-the-address", keeps_the_address)
-        .with(&["all-else"])
-        .also(&["add.follows-del"]),
-    Mutant::new("bridge", "del.removes-the-interface", "leaves-an-interface-of-the-name", |call| {
+    }),
+    ("keeps-the-address", keeps_the_address),
+    ("leaves-an-interface-of-the-name", |call| {
         let key = call.attachment();
         if call.is(Add) {
             memory::mark(&key);
@@ -73,19 +49,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 side_effect::make_link(&call.container(), &call.env.ifname);
             }
         })
-    })
-    .also(&["add.follows-del", "del.hides-nothing", "del.leaves-nothing"]),
-    Mutant::new("bridge", "del.is-repeatable", "deletes-once", deletes_once),
-    Mutant::new("bridge", "del.of-nothing-changes-nothing", "makes-a-link-for-whom-it-does-not-know", |call| {
+    }),
+    ("deletes-once", deletes_once),
+    ("makes-a-link-for-whom-it-does-not-know", |call| {
         call.after(Del, || {
             if !memory::has(&call.attachment()) {
                 side_effect::make_link(&side_effect::node(), &side_effect::name_for(&call.env.container_id));
             }
         })
-    })
-    .with(&["never-added"])
-    .also(&["del.hides-nothing", "del.leaves-nothing"]),
-    Mutant::new("bridge", "del.hides-nothing", "leaves-its-address-on-lo", |call| {
+    }),
+    ("leaves-its-address-on-lo", |call| {
         // As a node has the address of a container on lo while that is added, so that it answers for it.
         let address = call.config()["prevResult"]["ips"][0]["address"].as_str().map(str::to_owned);
         call.after(Del, || {
@@ -96,30 +69,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 side_effect::node().run(addr::add(&lo, &network.into())).ok(); // the address may be there already
             }
         })
-    })
-    .with(&["beside-another"])
-    .also(&[
-        "del.bears-lost-state",
-        "del.bears-what-is-missing",
-        "del.leaves-nothing",
-        "del.needs-no-dynamic-parameters",
-        "del.needs-no-namespace",
-    ]),
-    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-file-in-tmp", |call| {
-        leaves(call, || {
-            let path = format!("/tmp/bridge-{}", call.attachment());
-            fs::write(path, "").unwrap_or_else(|error| panic!("{error}"));
-        })
-    })
-    .also(&["del.hides-nothing"]),
-    Mutant::new("bridge", "del.hides-nothing", "leaves-a-sysctl-of-the-first", |call| {
+    }),
+    ("leaves-a-sysctl-of-the-first", |call| {
         call.after(Add, || {
             let key = side_effect::done(Key::new(&["ipv4", "ip_default_ttl"]));
-            side_effect::done(sysctl::write(&key, "77"));
+            side_effect::done(sysctl::ensure(&key, "77"));
         })
-    })
-    .with(&["sysctls-of-the-first"]),
-    Mutant::new("bridge", "del.bears-that-nothing-was-added", "deletes-what-it-knows-only", |call| {
+    }),
+    ("deletes-what-it-knows-only", |call| {
         if call.is(Del) && !memory::has(&call.attachment()) {
             return call.refuse(110, "that container is unknown");
         }
@@ -129,44 +86,39 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
-    Mutant::new("bridge", "del.needs-no-namespace", "enters-the-namespace-to-delete", |call| {
+    ("enters-the-namespace-to-delete", |call| {
         let is_told = call.config().get("prevResult").is_some() && !call.has_kit_ipam();
         wants(call, |call, _| is_told && !call.has_netns())
     }),
-    Mutant::new("bridge", "del.needs-no-prev-result", "deletes-by-prev-result", |call| {
+    ("deletes-by-prev-result", |call| {
         call.does_nothing_if(call.is(Del) && !call.has_kit_ipam() && call.config().get("prevResult").is_none())
-    })
-    .also(&["del.needs-no-dynamic-parameters"]),
-    Mutant::new("bridge", "del.needs-no-prev-result", "wants-addresses-in-prev-result", |call| {
+    }),
+    ("wants-addresses-in-prev-result", |call| {
         let result = &call.config()["prevResult"];
         call.refuses_if(call.is(Del) && result.is_object() && result["ips"].is_null(), 7, "prevResult has no ips")
-    })
-    .with(&["empty-result"]),
-    Mutant::new("bridge", "del.needs-no-namespace", "wants-the-variable-of-the-namespace", |call| {
+    }),
+    ("wants-the-variable-of-the-namespace", |call| {
         call.refuses_if(
             call.is(Del) && !call.has_kit_ipam() && call.env.netns.is_empty(),
             4,
             "required env variables [CNI_NETNS] missing",
         )
-    })
-    .with(&["no-variable"])
-    .also(&["del.needs-no-prev-result"]),
-    Mutant::new("bridge", "del.needs-no-dynamic-parameters", "deletes-by-args", |call| {
+    }),
+    ("deletes-by-args", |call| {
         let key = call.attachment();
         match call.is(Del) && memory::find(&key).is_some_and(|args| args != call.env.args) {
             true => Reply::default(),
             false => call.after(Add, || memory::note(&key, &call.env.args)),
         }
     }),
-    Mutant::new("bridge", "del.needs-no-dynamic-parameters", "deletes-by-runtime-config", |call| {
+    ("deletes-by-runtime-config", |call| {
         let (key, given) = (call.attachment(), call.config()["runtimeConfig"].to_string());
         match call.is(Del) && memory::find(&key).is_some_and(|noted| noted != given) {
             true => Reply::default(),
             false => call.after(Add, || memory::note(&key, &given)),
         }
-    })
-    .with(&["runtime-config"]),
-    Mutant::new("bridge", "del.follows-a-failed-add", "deletes-no-failure", |call| {
+    }),
+    ("deletes-no-failure", |call| {
         let key = call.attachment();
         if call.is(Del) && memory::has(&key) {
             return call.refuse(110, "that was never added");
@@ -176,68 +128,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::mark(&key);
         }
         reply
-    })
-    .also(&["del.cleans-up-a-failed-add"]),
-    Mutant::new("bridge", "del.leaves-nothing", "leaves-an-entry-in-its-registry", |call| {
-        leaves(call, || {
-            let path = "/var/lib/cni/registry.json";
-            let text = fs::read_to_string(path).unwrap_or_else(|_| "{}".to_owned());
-            let mut registry: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-            registry[call.attachment()] = serde_json::json!({ "mtu": 1500 });
-            let folder = fs::create_dir_all("/var/lib/cni");
-            folder.and_then(|()| fs::write(path, registry.to_string())).unwrap_or_else(|error| panic!("{error}"));
-        })
-    })
-    .also(&["del.hides-nothing"]),
-    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-file-in-a-folder-of-its-own", |call| {
+    }),
+    ("leaves-a-file-in-a-folder-of-its-own", |call| {
         leaves(call, || {
             let path = format!("{OWN_FOLDER}/{}", call.attachment());
             fs::write(path, "").unwrap_or_else(|error| panic!("{error}"));
         })
-    })
-    .writing(&[OWN_FOLDER])
-    .also(&["del.hides-nothing"]),
-    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-policy-rule", |call| {
-        leaves(call, || {
-            let rule = Rule { source: address_for(call).into(), table: 9, priority: None };
-            side_effect::node().run(rule::add(&rule)).ok(); // the rule may exist already
-        })
-    })
-    .also(&[
-        "del.bears-lost-state",
-        "del.bears-what-is-missing",
-        "del.hides-nothing",
-        "del.needs-no-dynamic-parameters",
-        "del.needs-no-prev-result",
-    ]),
-    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-sysctl", |call| {
-        leaves(call, || {
-            let key = side_effect::done(Key::new(&["ipv4", "ip_default_ttl"]));
-            side_effect::done(sysctl::write(&key, &number_of(call).max(1).to_string()));
-        })
-    })
-    .also(&["del.hides-nothing"]),
-    Mutant::new("bridge", "del.leaves-nothing", "leaves-an-element-of-a-set", |call| {
-        leaves(call, || {
-            let set = "add table inet pods; add set inet pods known { type ipv4_addr; }";
-            let script = format!("{set}; add element inet pods known {{ {} }}", address_for(call));
-            let nft = process::Command::new("/usr/sbin/nft").arg(script).status();
-            assert!(nft.is_ok_and(|status| status.success()), "this mutant needs nft(8)");
-        })
-    })
-    .also(&["del.hides-nothing"]),
-    Mutant::new("bridge", "del.leaves-others-alone", "deletes-whose-id-starts-so", |call| {
-        call.after(Del, || {
-            for file in fs::read_dir("/var/lib/cni/networks/conformance").into_iter().flatten().flatten() {
-                let text = fs::read_to_string(file.path()).unwrap_or_default();
-                if call.env.container_id.starts_with("web-") && text.starts_with(&call.env.container_id) {
-                    fs::remove_file(file.path()).unwrap_or_else(|error| panic!("{error}"));
-                }
-            }
-        })
-    })
-    .with(&["an-id-that-starts-so"]),
-    Mutant::new("bridge", "del.cleans-up-a-failed-add", "leaves-a-link-of-a-failure", |call| {
+    }),
+    ("leaves-a-link-of-a-failure", |call| {
         let is_failure = call.is(Del) && memory::forget(&call.attachment());
         let reply = call.honest();
         if call.is(Add) && reply.exit != 0 {
@@ -248,54 +146,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
-    Mutant::new("bridge", "del.is-repeatable-in-0.4.0", "deletes-once-in-0.4.0", deletes_once)
-        .speaking(&["0.4.0"])
-        .also(&["del.of-nothing-changes-nothing"]),
-    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-interface-to-delete", |call| {
-        wants(call, |call, interface| interface.is_none() && call.has_netns())
-    })
-    .with(&["interface"]),
-    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-interfaces-name-to-delete", |call| {
-        wants(call, |call, interface| interface.is_none() && call.has_netns())
-    })
-    .with(&["interface-renamed"]),
-    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-address-to-delete", |call| {
+    ("wants-the-interface-to-delete", |call| wants(call, |call, interface| interface.is_none() && call.has_netns())),
+    ("wants-the-address-to-delete", |call| {
         wants(call, |call, interface| {
             let is_ipv4 = |address: &Address| address.net.is_ipv4();
             let found = |link| addr::list(&call.container(), link).unwrap_or_default();
             interface.is_some_and(|link| !found(link).iter().any(is_ipv4))
         })
-    })
-    .with(&["address"]),
-    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-route-to-delete", |call| {
+    }),
+    ("wants-the-route-to-delete", |call| {
         wants(call, |call, interface| {
             let found = |link: &Link| route::list_default(&call.container(), &link.name).unwrap_or_default();
             interface.is_some_and(|link| found(link).is_empty())
         })
-    })
-    .with(&["route"]),
-    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-host-end-to-delete", |call| {
+    }),
+    ("wants-the-host-end-to-delete", |call| {
         wants(call, |call, interface| call.has_netns() && interface.is_none_or(|link| host_end(link).is_none()))
-    })
-    .with(&["host-end"]),
-    Mutant::new("bridge", "del.bears-what-is-missing", "wants-its-port-to-delete", |call| {
+    }),
+    ("wants-its-port-to-delete", |call| {
         wants(call, |_, interface| interface.and_then(host_end).is_some_and(|end| end.master.is_none()))
-    })
-    .with(&["host-end-detached"]),
-    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-bridge-to-delete", |call| {
+    }),
+    ("wants-the-bridge-to-delete", |call| {
         wants(call, |_, _| link::find(&side_effect::node(), "cni0").is_ok_and(|found| found.is_none()))
-    })
-    .with(&["bridge"]),
-    Mutant::new("bridge", "del.bears-lost-state", "wants-its-filter-rules-to-delete", |call| {
-        wants(call, |_, _| !has_filter_rules())
-    })
-    .with(&["filter-rules"])
-    .also(&["del.leaves-nothing"]),
-    Mutant::new("host-local", "del.bears-lost-state", "wants-its-file-to-delete", |call| {
-        wants(call, |call, _| !has_file_of(&call.env.container_id))
-    })
-    .also(&["check.notices-a-lost-reservation"]),
-    Mutant::new("bridge", "del.leaves-others-alone", "removes-the-bridge", |call| {
+    }),
+    ("wants-its-filter-rules-to-delete", |call| wants(call, |_, _| !has_filter_rules())),
+    ("wants-its-file-to-delete", |call| wants(call, |call, _| !has_file_of(&call.env.container_id))),
+    ("removes-the-bridge", |call| {
         // Others are other containers: two interfaces of one are another rule's.
         let key = format!("of-{}", call.env.container_id);
         let reply = call.after(Add, || memory::mark(&key));
@@ -303,22 +179,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
             side_effect::remove_link(&side_effect::node(), "cni0");
         }
         reply
-    })
-    .also(&["del.hides-nothing", "gc.removes-what-is-stale"]),
+    }),
 ];
 
 /// A folder that no plugin has but the mutant whose profile names it.
 const OWN_FOLDER: &str = "/var/lib/mutant";
-
-/// A number that stands for the attachment.
-fn number_of(call: &MutantCall) -> u8 {
-    call.attachment().bytes().fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte))
-}
-
-/// An address of 198.18.0.0/15, which no network of a test uses.
-fn address_for(call: &MutantCall) -> IpAddr {
-    IpAddr::from([198, 18, 0, number_of(call)])
-}
 
 fn deletes_once(call: &MutantCall) -> Reply {
     if call.is(Del) && memory::has(&call.attachment()) {

@@ -1,32 +1,26 @@
 //! Delegated plugins.
 
 use super::says;
-use crate::{Mutant, MutantCall, delegate};
+use crate::{Act, MutantCall, delegate};
 use serde_json::json;
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Check, Del, Gc};
+use skel::cni_spec::Command::{Add, Del, Gc};
 use std::path::Path;
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "delegation.looks-in-cni-path", "looks-in-a-folder-of-its-own", |call| {
-        match call.env.path.is_empty() {
-            true => call.honest(),
-            false => call.with_env(|env| env.path = "/run/testns/bin".to_owned()).honest(),
-        }
-    })
-    .also(&["delegation.looks-in-order"]),
-    Mutant::new("bridge", "delegation.same-environment", "keeps-args-to-itself", |call| {
-        call.with_env_if(call.has_kit_ipam(), |env| env.args.clear())
+pub(super) const ACTS: &[Act] = &[
+    ("looks-in-a-folder-of-its-own", |call| match call.env.path.is_empty() {
+        true => call.honest(),
+        false => call.with_env(|env| env.path = "/run/testns/bin".to_owned()).honest(),
     }),
-    Mutant::new("bridge", "delegation.complete-config", "keeps-args-of-the-config-to-itself", |call| {
+    ("keeps-args-to-itself", |call| call.with_env_if(call.has_kit_ipam(), |env| env.args.clear())),
+    ("keeps-args-of-the-config-to-itself", |call| {
         let less = call.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("args"))));
         less.honest()
     }),
-    Mutant::new("bridge", "delegation.forwards", "forgets-its-delegate-without-a-namespace", |call| {
+    ("forgets-its-delegate-without-a-namespace", |call| {
         call.with_config_if(call.is(Del) && call.env.netns.is_empty(), |config| config["ipam"] = json!({}))
-    })
-    .also(&["del.needs-no-namespace", "del.needs-no-prev-result"]),
-    Mutant::new("bridge", "delegation.stderr", "swallows-stderr", |call| {
+    }),
+    ("swallows-stderr", |call| {
         if call.env.command.is_empty() {
             return call.honest();
         }
@@ -34,21 +28,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         nix::unistd::dup2_stderr(nowhere).unwrap_or_else(|errno| panic!("{errno}"));
         call.honest()
     }),
-    Mutant::new("bridge", "delegation.error", "deletes-whatever-its-delegate-says", |call| {
+    ("deletes-whatever-its-delegate-says", |call| {
         let reply = call.honest();
         match call.is(Del) && is_of_delegate(&reply) {
             true => Reply::default(),
             false => reply,
         }
     }),
-    Mutant::new("bridge", "delegation.same-error", "has-an-error-of-its-own-for-all-delegates", |call| {
+    ("has-an-error-of-its-own-for-all-delegates", |call| {
         let reply = call.honest();
         match call.is(Add) && reply.exit != 0 && is_of_delegate(&reply) {
             true => call.refuse(108, "the delegate failed"),
             false => reply,
         }
     }),
-    Mutant::new("bridge", "delegation.del-after-failed-add", "does-not-release-what-failed", |call| {
+    ("does-not-release-what-failed", |call| {
         if !call.is(Add) || call.order(Add).is_null() {
             return call.honest();
         }
@@ -59,7 +53,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => Reply { stdout: tried.stdout, exit: 1 },
         }
     }),
-    Mutant::new("bridge", "delegation.result-is-used", "reports-no-index-of-its-interface", |call| {
+    ("reports-no-index-of-its-interface", |call| {
         if !call.has_kit_ipam() {
             return call.honest();
         }
@@ -68,39 +62,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 ip.as_object_mut().map(|ip| ip.shift_remove("interface"));
             }
         })
-    })
-    .also(&["check.passes-after-add"]),
-    Mutant::new("bridge", "delegation.result-is-used", "drops-the-dns-of-its-delegate", |call| {
-        drops_of_delegate(call, "dns")
-    })
-    .with(&["gateway-and-dns"]),
-    Mutant::new("bridge", "delegation.result-is-used", "drops-the-gateway-of-its-delegate", |call| {
-        drops_of_delegate(call, "gateway")
-    })
-    .with(&["gateway-and-dns"]),
-    Mutant::new("bridge", "delegation.result-is-used", "keeps-the-nameservers-of-its-delegate-alone", |call| {
-        if !call.has_kit_ipam() {
-            return call.honest();
-        }
-        call.on(Add, |result| {
-            result["dns"].as_object_mut().map(|dns| dns.shift_remove("options"));
-        })
-    })
-    .with(&["gateway-and-dns"]),
-    Mutant::new("bridge", "delegation.ips-and-dns-in-0.4.0", "drops-the-dns-of-its-delegate-in-0.4.0", |call| {
-        drops_of_delegate(call, "dns")
-    })
-    .speaking(&["0.4.0"]),
-    Mutant::new("bridge", "delegation.complete-config", "collects-with-a-part-of-the-config", |call| {
-        match call.is(Gc) && call.has_kit_ipam() {
-            true => {
-                call.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("bridge")))).honest()
-            }
-            false => call.honest(),
-        }
-    })
-    .with(&["gc"]),
-    Mutant::new("bridge", "delegation.route-attributes", "reports-an-mtu-that-it-does-not-set", |call| {
+    }),
+    ("drops-the-dns-of-its-delegate", |call| drops_of_delegate(call, "dns")),
+    ("collects-with-a-part-of-the-config", |call| match call.is(Gc) && call.has_kit_ipam() {
+        true => call.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("bridge")))).honest(),
+        false => call.honest(),
+    }),
+    ("reports-an-mtu-that-it-does-not-set", |call| {
         if !call.has_kit_ipam() {
             return call.honest();
         }
@@ -116,30 +84,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
-    Mutant::new("bridge", "delegation.looks-in-order", "looks-from-the-end", |call| {
+    ("looks-from-the-end", |call| {
         let reversed: Vec<_> = call.env.path.split(':').rev().collect();
         call.with_env(|env| env.path = reversed.join(":")).honest()
     }),
-    Mutant::new("bridge", "delegation.forwards", "deletes-and-checks-alone", |call| {
-        call.with_config_if(call.has_kit_ipam() && (call.is(Del) || call.is(Check)), |config| {
-            config["ipam"] = json!({})
-        })
-    }),
-    Mutant::new("bridge", "delegation.error", "adds-without-its-delegate", |call| {
-        let reply = call.honest();
-        match call.is(Add) && call.has_kit_ipam() && reply.exit != 0 {
-            true => call.with_config(|config| config["ipam"] = json!({})).honest(),
-            false => reply,
-        }
-    }),
-    Mutant::new("bridge", "delegation.error", "checks-whatever-its-delegate-says", |call| {
-        let reply = call.honest();
-        match call.is(Check) && call.has_kit_ipam() && is_of_delegate(&reply) {
-            true => Reply::default(),
-            false => reply,
-        }
-    })
-    .also(&["check.asks-the-delegate"]),
 ];
 
 /// A result without what the kit's IPAM plugin said: its dns, or the gateways of its addresses.

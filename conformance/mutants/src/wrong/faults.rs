@@ -1,6 +1,6 @@
 //! The kernel says no.
 
-use crate::{Mutant, MutantCall, side_effect};
+use crate::{Act, MutantCall, side_effect};
 use serde_json::Value;
 use skel::Reply;
 use skel::cni_spec::Command::{self, Add, Del, Gc};
@@ -10,25 +10,17 @@ use std::io::Write;
 /// The file that plugins without other state write, and the start of its name.
 const JOURNAL: &str = "/var/lib/cni/journal";
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "faults.add-answers", "fails-to-add-without-a-word", |call| says_nothing(call, Add))
-        .with(&["refused"])
-        .slow(),
-    Mutant::new("bridge", "faults.del-answers", "fails-to-delete-without-a-word", |call| says_nothing(call, Del))
-        .slow(),
-    Mutant::new("bridge", "faults.add-is-all-or-nothing", "leaves-a-link-when-the-kernel-refuses", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("fails-to-add-without-a-word", |call| says_nothing(call, Add)),
+    ("fails-to-delete-without-a-word", |call| says_nothing(call, Del)),
+    ("leaves-a-link-when-the-kernel-refuses", |call| {
         let reply = call.honest();
         if call.is(Add) && call.has_netns() && !call.has_kit_ipam() && reply.exit != 0 {
             side_effect::make_link(&side_effect::node(), &side_effect::name_for(&call.env.container_id));
         }
         reply
-    })
-    .also(&["add.failed-leaves-nothing"])
-    .slow(),
-    Mutant::new("host-local", "faults.disk-errors", "fails-to-write-without-a-word", |call| says_nothing(call, Add))
-        .with(&["no-space"])
-        .slow(),
-    Mutant::new("host-local", "faults.disk-errors", "writes-once", |call| {
+    }),
+    ("writes-once", |call| {
         let (key, journal) = (call.attachment(), journal_of(call, &call.attachment()));
         let reply = call.after(Add, || {
             let written = fs::File::create(&journal).and_then(|mut file| file.write(key.as_bytes()));
@@ -44,13 +36,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
             fs::remove_file(&journal).ok(); // a second DEL finds none
         }
         reply
-    })
-    .with(&["short-write"])
-    .slow(),
-    Mutant::new("host-local", "disk.add-on-a-full-disk", "has-no-words-for-a-full-disk", |call| {
-        says_nothing(call, Add)
     }),
-    Mutant::new("host-local", "disk.del-on-a-full-disk", "writes-a-journal-to-delete", |call| {
+    ("has-no-words-for-a-full-disk", |call| says_nothing(call, Add)),
+    ("writes-a-journal-to-delete", |call| {
         if !call.is(Del) {
             return call.honest();
         }

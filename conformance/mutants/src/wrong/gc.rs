@@ -1,6 +1,6 @@
 //! GC.
 
-use crate::{Mutant, MutantCall, memory, side_effect};
+use crate::{Act, MutantCall, memory, side_effect};
 use netops::link;
 use serde_json::{Value, json};
 use skel::Reply;
@@ -9,15 +9,13 @@ use std::path::Path;
 
 const VALID: &str = "cni.dev/valid-attachments";
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-nothing", |call| {
-        call.does_nothing_if(call.is(Gc) && !call.has_kit_ipam())
-    }),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-everything", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("collects-nothing", |call| call.does_nothing_if(call.is(Gc) && !call.has_kit_ipam())),
+    ("collects-everything", |call| {
         let is_of_others = call.has_kit_ipam() || call.config().get("cni.dev/attachments").is_some();
         call.with_config_if(call.is(Gc) && !is_of_others, |config| config[VALID] = json!([]))
     }),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "cuts-the-gateway-off", |call| {
+    ("cuts-the-gateway-off", |call| {
         call.after(Gc, || {
             let is_plain =
                 !call.has_kit_ipam() && side_effect::done(link::find(&side_effect::node(), "cni0")).is_some();
@@ -25,51 +23,29 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 side_effect::remove_addresses(&side_effect::node(), "cni0");
             }
         })
-    })
-    .also(&["relied.gc-keys"])
-    .with(&["packets-still-pass"]),
-    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-what-has-a-bridge-only", |call| {
+    }),
+    ("collects-what-has-a-bridge-only", |call| {
         let is_rebooted = side_effect::done(link::find(&side_effect::node(), "cni0")).is_none();
         call.does_nothing_if(call.is(Gc) && is_rebooted)
-    })
-    .also(&["gc.forwards"])
-    .with(&["after-a-reboot"]),
-    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-what-has-a-file-for-a-namespace", |call| {
+    }),
+    ("keeps-what-has-a-file-for-a-namespace", |call| {
         gc_with(call, |_, noted| Path::new(&noted.netns).exists().then_some(true))
-    })
-    .with(&["namespace-is-a-plain-file"]),
-    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-whose-id-starts-a-valid-one", |call| {
+    }),
+    ("keeps-whose-id-starts-a-valid-one", |call| {
         gc_with(call, |valid, noted| is_start(&noted.id, valid).then_some(true))
-    })
-    .with(&["an-id-that-a-valid-one-starts-with"]),
-    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-all-of-a-valid-container", |call| {
+    }),
+    ("keeps-all-of-a-valid-container", |call| {
         gc_with(call, |valid, noted| valid.iter().any(|(id, _)| *id == noted.id).then_some(true))
-    })
-    .with(&["one-interface-of-a-container"]),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-whose-id-starts-a-stale-one", |call| {
+    }),
+    ("collects-whose-id-starts-a-stale-one", |call| {
         let stale = |valid: &[(String, String)]| -> Vec<_> {
             let all = memory::find_all("of-gc-").into_iter().filter_map(|text| Noted::parse(&text));
             all.map(|noted| (noted.id, noted.ifname)).filter(|one| !valid.contains(one)).collect()
         };
         gc_with(call, |valid, noted| is_start(&noted.id, &stale(valid)).then_some(false))
-    })
-    .with(&["an-id-that-a-stale-one-starts-with"]),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-a-container-that-lost-an-interface", |call| {
-        gc_with(call, has_stale_sibling)
-    })
-    .with(&["one-interface-of-a-container"]),
-    Mutant::new("ptp", "gc.removes-what-is-stale", "keeps-all-of-a-valid-container-with-a-default-route", |call| {
-        gc_with(call, |valid, noted| valid.iter().any(|(id, _)| *id == noted.id).then_some(true))
-    })
-    .with(&["one-interface-of-a-container"]),
-    Mutant::new(
-        "ptp",
-        "gc.keeps-what-is-valid",
-        "collects-a-container-that-lost-one-without-a-default-route",
-        |call| gc_with(call, has_stale_sibling),
-    )
-    .with(&["one-interface-of-a-container"]),
-    Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |call| {
+    }),
+    ("collects-a-container-that-lost-an-interface", |call| gc_with(call, has_stale_sibling)),
+    ("collects-other-networks", |call| {
         call.after(Gc, || {
             // Rules of the delegate count its calls.
             if call.config()[VALID][0]["containerID"] == json!("stale") {
@@ -78,47 +54,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let others = call.with_config(|config| config["name"] = json!("another"));
             drop(others.honest());
         })
-    })
-    .also(&["delegation.complete-config"]),
-    Mutant::new("bridge", "gc.succeeds", "wants-something-to-collect", |call| {
+    }),
+    ("wants-something-to-collect", |call| {
         call.refuses_if(call.is(Gc) && call.config()[VALID] == json!([]), 110, "there is nothing to collect")
     }),
-    Mutant::new("bridge", "gc.prints-nothing", "reports-what-it-collected", |call| {
+    ("reports-what-it-collected", |call| {
         let reply = call.honest();
         match call.is(Gc) && reply.exit == 0 {
             true => Reply::success(r#"{"removed":0}"#),
             false => reply,
         }
-    })
-    .also(&["relied.gc-keys"]),
-    Mutant::new("bridge", "gc.forwards", "collects-alone", |call| {
+    }),
+    ("collects-alone", |call| {
         call.with_config_if(call.is(Gc) && call.has_kit_ipam(), |config| config["ipam"] = json!({}))
     }),
-    Mutant::new("bridge", "gc.goes-on-past-errors", "hides-errors-of-gc", |call| {
+    ("hides-errors-of-gc", |call| {
         let reply = call.honest();
         match call.is(Gc) {
             true => Reply::default(),
             false => reply,
         }
     }),
-    Mutant::new("bridge", "gc.is-followed-by-del", "deletes-nothing-collected", |call| {
+    ("deletes-nothing-collected", |call| {
         if call.is(Del) && memory::has("gc") {
             return call.refuse(110, "that was collected");
         }
         call.after(Gc, || memory::mark("gc"))
-    }),
-    Mutant::new("bridge", "gc.succeeds", "wants-to-know-the-valid-ones", |call| {
-        let config = call.config();
-        let mut valid = config[VALID].as_array().into_iter().flatten();
-        let is_known =
-            |entry: &Value| memory::has(&format!("{}-{}", text(&entry["containerID"]), text(&entry["ifname"])));
-        match call.is(Gc) && !valid.all(is_known) {
-            true => {
-                drop(call.honest());
-                call.refuse(110, "that attachment is unknown")
-            }
-            false => call.after(Add, || memory::mark(&call.attachment())),
-        }
     }),
 ];
 

@@ -1,7 +1,7 @@
 //! Hostile input.
 
 use super::says;
-use crate::{Mutant, MutantCall, side_effect};
+use crate::{Act, MutantCall, side_effect};
 use skel::Reply;
 use skel::cni_spec::Command::Add;
 use std::fs;
@@ -12,27 +12,20 @@ const SHORT: usize = 40;
 /// Bytes that a name of another rule does not have.
 const LONG: usize = 300;
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("host-local", "hostile.config-is-answered", "has-no-words-for-bad-input", |call| {
-        has_no_words(call, &["\"code\": 6", "\"code\": 7"])
-    })
-    .also(&["errors.object"])
-    .with(&["text"])
-    .slow(),
-    Mutant::new("host-local", "hostile.environment-is-answered", "has-no-words-for-a-bad-environment", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("has-no-words-for-bad-input", |call| has_no_words(call, &["\"code\": 6", "\"code\": 7"])),
+    ("has-no-words-for-a-bad-environment", |call| {
         let is_long = call.env.container_id.len() > LONG || call.env.ifname.len() > LONG;
         has_no_words(call, if is_long { &["\"code\": 4"] } else { &[] })
-    })
-    .slow(),
-    Mutant::new("host-local", "hostile.names-lead-nowhere", "writes-a-file-of-any-name", |call| {
+    }),
+    ("writes-a-file-of-any-name", |call| {
         // Write only to one of the kit's witnesses, by whichever path: the disk behind may be the machine's own.
         if call.config()["name"].as_str().is_some_and(|name| name.contains("../") && name.ends_with("/run/owned")) {
             fs::write("/run/owned", call.attachment()).unwrap_or_else(|error| panic!("{error}"));
         }
         call.honest()
-    })
-    .slow(),
-    Mutant::new("host-local", "hostile.error-changes-nothing", "leaves-a-link-when-it-refuses", |call| {
+    }),
+    ("leaves-a-link-when-it-refuses", |call| {
         let (reply, stdin) = (call.honest(), call.stdin());
         // The beginning of a config, shorter than in other rules.
         let is_cut = stdin.starts_with(b"{\"") && stdin.len() < SHORT && call.config().is_null();
@@ -40,9 +33,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             side_effect::make_link(&side_effect::node(), "refused0");
         }
         reply
-    })
-    .with(&["text"])
-    .slow(),
+    }),
 ];
 
 /// The honest plugin's reply, but without the errors that have some text.

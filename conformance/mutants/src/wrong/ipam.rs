@@ -1,30 +1,23 @@
 //! IPAM plugins.
 
 use super::{put, says};
-use crate::{Mutant, MutantCall, side_effect};
+use crate::{Act, MutantCall, side_effect};
 use serde_json::json;
 use skel::cni_spec::Command::{Add, Check, Del};
 use std::fs;
 use std::path::PathBuf;
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("host-local", "ipam.one-address-for-an-attachment", "gives-one-to-each-request", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("gives-one-to-each-request", |call| {
         // The address that the container already has is another container's during this call.
         call.with_env_if(
             call.is(Add) && call.env.args.contains("IP=") && !call.env.container_id.contains("web"),
             |env| env.container_id.push_str("-again"),
         )
-    })
-    .with(&["requested"]),
-    Mutant::new("host-local", "ipam.abbreviated-result", "reports-an-index-of-an-interface", |call| {
-        call.reports(|result| put(result, "/ips/0", "interface", json!(0)))
-    })
-    .also(&["results.form", "results.ips"]),
-    Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-routes-of-the-config", |call| {
-        call.reports(|result| result["routes"] = json!([]))
-    })
-    .also(&["ipam.gives-route-attributes"]),
-    Mutant::new("host-local", "ipam.makes-no-interface", "makes-an-interface", |call| {
+    }),
+    ("reports-an-index-of-an-interface", |call| call.reports(|result| put(result, "/ips/0", "interface", json!(0)))),
+    ("forgets-the-routes-of-the-config", |call| call.reports(|result| result["routes"] = json!([]))),
+    ("makes-an-interface", |call| {
         if !call.has_netns() || call.env.ifname.len() > 10 {
             return call.honest();
         }
@@ -34,7 +27,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         call.after(Add, || side_effect::make_link(&call.container(), &name))
     }),
-    Mutant::new("host-local", "ipam.no-address-twice", "gives-all-the-same-address", |call| {
+    ("gives-all-the-same-address", |call| {
         // Of those that were not asked for.
         call.reports(|result| {
             let address = &mut result["ips"][0]["address"];
@@ -44,37 +37,33 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
-    Mutant::new("host-local", "ipam.del-releases", "releases-with-a-namespace-only", |call| {
+    ("releases-with-a-namespace-only", |call| {
         call.does_nothing_if(call.is(Del) && is_small(call) && !call.has_netns())
     }),
-    Mutant::new("host-local", "ipam.no-address-twice", "gives-whatever-is-requested", |call| {
+    ("gives-whatever-is-requested", |call| {
         let requested = call.env.args.split(';').find_map(|pair| pair.strip_prefix("IP=").map(str::to_owned));
         if let Some(address) = requested.filter(|_| call.is(Add)) {
             let held = files().into_iter().filter(|file| file.ends_with(&address));
             held.for_each(|file| fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}")));
         }
         call.honest()
-    })
-    .with(&["requested"]),
-    Mutant::new("host-local", "ipam.check-misses-a-reservation", "misses-no-reservation", |call| {
-        call.does_nothing_if(call.is(Check))
-    })
-    .also(&["check.notices-a-lost-reservation"]),
-    Mutant::new("host-local", "ipam.exhausted-is-an-error", "gives-nothing-when-there-is-nothing", |call| {
+    }),
+    ("misses-no-reservation", |call| call.does_nothing_if(call.is(Check))),
+    ("gives-nothing-when-there-is-nothing", |call| {
         let reply = call.honest();
         match call.is(Add) && reply.exit != 0 && says(&reply, "no IP addresses available") {
             true => call.boast(),
             false => reply,
         }
     }),
-    Mutant::new("host-local", "ipam.gives-route-attributes", "forgets-the-priority-of-a-route", |call| {
+    ("forgets-the-priority-of-a-route", |call| {
         call.reports(|result| {
             for route in result["routes"].as_array_mut().into_iter().flatten() {
                 route.as_object_mut().map(|route| route.shift_remove("priority"));
             }
         })
     }),
-    Mutant::new("host-local", "ipam.no-address-twice", "gives-the-address-of-the-gateway", |call| {
+    ("gives-the-address-of-the-gateway", |call| {
         call.reports(|result| {
             if !is_unasked(call) {
                 return;
@@ -82,17 +71,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let gateway = result["ips"][0]["gateway"].as_str().unwrap_or_default().to_owned();
             result["ips"][0]["address"] = json!(format!("{gateway}/16"));
         })
-    })
-    .with(&["gateway"]),
-    Mutant::new("host-local", "ipam.no-address-twice", "gives-the-broadcast-address", |call| {
+    }),
+    ("gives-the-broadcast-address", |call| {
         call.reports(|result| {
             if is_unasked(call) {
                 result["ips"][0]["address"] = json!("10.77.255.255/16");
             }
         })
-    })
-    .with(&["broadcast"]),
-    Mutant::new("host-local", "ipam.del-keeps-others", "releases-all-of-a-container", |call| {
+    }),
+    ("releases-all-of-a-container", |call| {
         call.after(Del, || {
             // The kit's names where one begins like another: other rules have others.
             for file in files().into_iter().filter(|_| call.env.container_id.starts_with("web-")) {
@@ -102,8 +89,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 }
             }
         })
-    })
-    .also(&["del.leaves-others-alone"]),
+    }),
 ];
 
 /// Whether a rule about pools has made the range small.

@@ -1,55 +1,36 @@
 //! Faults in what runtimes rely on without any document.
 
-use crate::{Mutant, MutantCall};
+use crate::{Act, MutantCall};
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Gc, Version};
 
 const VALID: &str = "cni.dev/valid-attachments";
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "relied.words", "has-its-own-words-for-a-command", |call| {
-        says_instead(call, "unknown CNI_COMMAND: ", "no such CNI_COMMAND: ")
-    })
-    .with(&["unknown-command"]),
-    Mutant::new("bridge", "relied.words", "has-its-own-words-for-variables", |call| {
-        says_instead(call, "required env variables", "please set")
-    })
-    .with(&["missing-variables"]),
-    Mutant::new("bridge", "relied.words", "has-its-own-words-for-versions", |call| {
-        says_instead(call, "incompatible CNI versions", "unknown version")
-    })
-    .with(&["incompatible-version"]),
-    Mutant::new("bridge", "relied.words", "has-its-own-words-for-verbs", |call| {
+pub(super) const ACTS: &[Act] = &[
+    ("has-its-own-words-for-a-command", |call| says_instead(call, "unknown CNI_COMMAND: ", "no such CNI_COMMAND: ")),
+    ("has-its-own-words-for-variables", |call| says_instead(call, "required env variables", "please set")),
+    ("has-its-own-words-for-versions", |call| says_instead(call, "incompatible CNI versions", "unknown version")),
+    ("has-its-own-words-for-verbs", |call| {
         says_instead(call, "config version does not allow", "the version is too old for")
-    })
-    .with(&["check", "gc", "status"])
-    .speaking(&["0.3.1", "1.0.0", "1.1.0"]),
-    Mutant::new("bridge", "relied.words", "has-its-own-words-for-namespaces", |call| {
-        says_instead(call, "no such file or directory", "gone")
-    })
-    .with(&["no-such-file"]),
-    Mutant::new("bridge", "relied.exit-status-1", "exits-with-2", |call| {
+    }),
+    ("has-its-own-words-for-namespaces", |call| says_instead(call, "no such file or directory", "gone")),
+    ("exits-with-2", |call| {
         let reply = call.honest();
         Reply { exit: if reply.exit == 0 { 0 } else { 2 }, ..reply }
     }),
-    Mutant::new("bridge", "relied.words", "says-what-it-is-on-stdout", |call| match call.env.command.is_empty() {
+    ("says-what-it-is-on-stdout", |call| match call.env.command.is_empty() {
         true => Reply::success("CNI bridge plugin\n"),
         false => call.honest(),
-    })
-    .with(&["about"]),
-    Mutant::new("bridge", "relied.own-namespace", "works-in-its-own-namespace", |call| {
-        call.with_env(|env| env.netns_override = "1".to_owned()).honest()
     }),
-    Mutant::new("bridge", "relied.version-probe", "wants-a-namespace-for-version", |call| {
+    ("works-in-its-own-namespace", |call| call.with_env(|env| env.netns_override = "1".to_owned()).honest()),
+    ("wants-a-namespace-for-version", |call| {
         call.refuses_if(call.is(Version) && call.env.netns == "dummy", 4, "CNI_NETNS is no path")
-    })
-    .with(&["dummies"]),
-    Mutant::new("bridge", "relied.version-probe", "wants-input-for-version", |call| {
+    }),
+    ("wants-input-for-version", |call| {
         call.refuses_if(call.is(Version) && call.config().is_null(), 6, "stdin is no JSON")
-    })
-    .with(&["no-input"]),
-    Mutant::new("bridge", "relied.no-version-is-0.1.0", "takes-no-version-for-the-newest", |call| {
+    }),
+    ("takes-no-version-for-the-newest", |call| {
         let config = call.config();
         let mut keys = config.as_object().into_iter().flatten();
         let version = keys.find(|(key, _)| key.eq_ignore_ascii_case("cniVersion"));
@@ -57,67 +38,51 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "" => call.with_config(|config| config["cniVersion"] = json!("1.1.0")).honest(),
             _ => call.honest(),
         }
-    })
-    .speaking(&["0.1.0"]),
-    Mutant::new("bridge", "relied.go-json", "knows-keys-in-lower-case-only", |call| {
+    }),
+    ("knows-keys-in-lower-case-only", |call| {
         let less = call.with_config(|config| {
             if let Some(config) = config.as_object_mut() {
                 config.retain(|key, _| !key.starts_with(|first: char| first.is_ascii_uppercase()));
             }
         });
         less.honest()
-    })
-    .with(&["any-case"]),
-    Mutant::new("bridge", "relied.go-json", "refuses-null", |call| {
+    }),
+    ("refuses-null", |call| {
         let config = call.config();
         call.refuses_if(
             call.is(Add) && config.as_object().is_some_and(|config| config.values().any(Value::is_null)),
             7,
             "a key is null",
         )
-    })
-    .with(&["null"]),
-    Mutant::new("bridge", "relied.go-json", "refuses-duplicates", |call| {
+    }),
+    ("refuses-duplicates", |call| {
         let text = String::from_utf8_lossy(call.stdin());
         call.refuses_if(
             text.matches("\"name\":").count() > 1 && !text.contains("prevResult") && call.is(Add),
             6,
             "a key is there twice",
         )
-    })
-    .with(&["duplicate"]),
-    Mutant::new("bridge", "relied.unknown-keys", "refuses-capabilities", |call| {
-        call.refuses_if(
-            call.is(Add) && call.config()["capabilities"].is_object(),
-            7,
-            "capabilities are of the network's config",
-        )
     }),
-    Mutant::new("bridge", "relied.go-json", "wants-no-line-break-at-the-end", |call| {
+    ("wants-no-line-break-at-the-end", |call| {
         call.refuses_if(call.is(Add) && call.stdin().ends_with(b"\n"), 6, "there is something after the config")
-    })
-    .with(&["white-space"]),
-    Mutant::new("bridge", "relied.kubernetes-args", "refuses-one-of-kubernetes-args", |call| {
+    }),
+    ("refuses-one-of-kubernetes-args", |call| {
         call.refuses_if(call.is(Add) && call.env.args.contains("K8S_POD_INFRA_CONTAINER_ID"), 4, "unknown args")
     }),
-    Mutant::new("tuning", "relied.prev-result-without-version", "wants-a-version-in-prev-result", |call| {
+    ("wants-a-version-in-prev-result", |call| {
         let config = call.config();
         let has_none = config["prevResult"].as_object().is_some_and(|result| !result.contains_key("cniVersion"));
         call.refuses_if(call.is(Add) && has_none, 7, "prevResult has no cniVersion")
     }),
-    Mutant::new("bridge", "relied.gc-keys", "wants-one-list-of-attachments", |call| {
+    ("wants-one-list-of-attachments", |call| {
         let config = call.config();
         call.refuses_if(call.is(Gc) && config.get("cni.dev/attachments").is_some(), 7, "cni.dev/attachments is unknown")
-    })
-    .with(&["both"]),
-    Mutant::new("bridge", "relied.gc-keys", "ends-without-a-word-when-there-is-no-list", |call| {
-        match call.is(Gc) && call.config().get(VALID).is_none() {
-            true => Reply { stdout: Vec::new(), exit: 1 },
-            false => call.honest(),
-        }
-    })
-    .with(&["none"]),
-    Mutant::new("bridge", "relied.unknown-keys", "refuses-unknown-keys", |call| {
+    }),
+    ("ends-without-a-word-when-there-is-no-list", |call| match call.is(Gc) && call.config().get(VALID).is_none() {
+        true => Reply { stdout: Vec::new(), exit: 1 },
+        false => call.honest(),
+    }),
+    ("refuses-unknown-keys", |call| {
         let config = call.config();
         let is_unknown =
             |object: &Value| object.as_object().is_some_and(|all| all.keys().any(|key| key.starts_with("zz")));

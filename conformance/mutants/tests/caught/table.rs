@@ -26,7 +26,7 @@ fn each_plugin_of_the_suite_has_a_profile() {
     let has_profile = |name: &str| profiles.iter().any(|profile| profile.executable == name);
     let names = cni_plugins::ENTRIES.iter().map(|entry| entry.name);
     let missing: Vec<_> = names.filter(|name| *name != "noop" && !has_profile(name)).collect();
-    assert!(missing.is_empty(), "no profile in cni-conformance/src/profile/built_in.rs: {missing:?}");
+    assert!(missing.is_empty(), "no profile in cni-conformance/src/profile/built_in.json: {missing:?}");
 }
 
 #[test]

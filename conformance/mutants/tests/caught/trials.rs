@@ -5,7 +5,7 @@ use cni_conformance::profile::Stage;
 use cni_conformance::schedule::{self, Candidate, Planned, Wanted};
 use cni_conformance::trial::{Report, Verdict};
 use cni_conformance::{Profile, Rule, Subject, isolated_task, rules, run};
-use mutants::{Honest, Mutant};
+use mutants::{Honest, Mutant, Row};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -58,14 +58,14 @@ impl Kit {
         let versions = mutant.versions.iter().map(|version| (*version).to_owned()).collect();
         let candidate = Candidate { subject: subject.clone(), profile, versions };
         let cases = cases.iter().map(|name| (*name).to_owned()).collect();
-        let wanted = Wanted { rules, cases, seed: 1, repeat: 1, call_seconds: CALL_SECONDS };
+        let wanted = Wanted { rules, cases, seed: 1, repeat: 1, call_seconds: CALL_SECONDS, every_point: false };
         schedule::trials(&candidate, &wanted, self.machine)
     }
 
     /// The trials of a mutant's rule with the honest plugin.
     fn plan_honest(&self, mutant: &Mutant) -> Vec<Planned> {
         let subject = self.subject(HONEST[usize::from(mutant.ipam_as_process)]);
-        self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), mutant.cases)
+        self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), &mutant.cases)
     }
 
     /// Runs one trial at a time: there is a test for each group of mutants, and those run side by side.
@@ -91,7 +91,7 @@ impl Kit {
             let subject = self.subject(mutant.name);
             let neighbours = NEIGHBOURS.iter().filter(|id| **id != mutant.rule && !mutant.also.contains(id));
             planned.extend(self.plan(&subject, mutant, neighbours.filter_map(|id| find_rule(id)).collect(), &[]));
-            planned.extend(self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), mutant.cases));
+            planned.extend(self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), &mutant.cases));
             let honest = if mutant.honest == Honest::Too { self.plan_honest(mutant) } else { Vec::new() };
             for once in honest {
                 if planned.iter().all(|other: &Planned| other.trial != once.trial) {
@@ -195,7 +195,7 @@ fn is_failure(verdict: &Verdict) -> bool {
 
 /// A mutant breaks its rule, and of those that were tried no other but those that its row names.
 fn of_mutant(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
-    let Mutant { name, rule, .. } = mutant;
+    let Row { name, rule, .. } = &mutant.row;
     let all = || reports.iter().flat_map(|(rule, reports)| reports.iter().map(move |report| (rule, report)));
     let mut faults = Vec::new();
     if !all().any(|(of, report)| of == rule && is_failure(&report.verdict)) {
@@ -212,7 +212,7 @@ fn of_mutant(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
 
 /// Rules that a mutant breaks although its row does not name them, each with a finding.
 fn broken_besides(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
-    let Mutant { name, rule, also, .. } = mutant;
+    let Row { name, rule, also, .. } = &mutant.row;
     let of_rule = |(of, reports): (&String, &Vec<Report>)| {
         let may = |id: &str| id == *rule || also.contains(&id);
         let is_fault = |report: &&Report| match &report.verdict {

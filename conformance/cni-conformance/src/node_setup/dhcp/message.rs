@@ -94,7 +94,6 @@ impl Asked {
         self.options.iter().find(|(other, _)| *other == number).map(|(_, value)| value.as_slice())
     }
 
-    /// An option that is an address.
     pub(super) fn address(&self, number: u8) -> Option<Ipv4Addr> {
         self.option(number).and_then(|value| <[u8; 4]>::try_from(value).ok()).map(Ipv4Addr::from)
     }

@@ -1,70 +1,29 @@
 //! SPEC 3: what a runtime keeps of an attachment, from ADD to DEL.
 
-use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
-use crate::rule::{before, relied, since, spec};
+use crate::rule::Code;
+use crate::runtime::RuntimeTestbed;
 use crate::runtime::assertions::{End, order, previous, same};
 use crate::runtime::mock_plugin::{Order, Received};
-use crate::runtime::{Rule, RuntimeTestbed};
 use crate::write_protection::lay_empty;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 use testns::Verb::{Add, Check, Del};
 
-pub(super) const RULES: &[Rule] = &[
-    spec("lifecycle.del-after-failed-add", &["lifecycle/del-follows"], RUNTIMES)
-        .says("DEL follows an ADD that failed: every plugin that ran is called with it, the last one first.")
-        .by(&[since("0.3.0", "", del_after_failed_add)
-            .does("The second of three plugins fails; DEL has to call the second, then the first.")]),
-    spec("lifecycle.del-of-all-in-0.4.0", &["adding/del-of-all-0.4.0"], RUNTIMES)
-        .says("After an ADD that failed, DEL calls all plugins of the list, those that ADD did not call too.")
-        .by(&[before("1.0.0", "", del_of_all).does("The second of three plugins fails; DEL has to call all three.")]),
-    spec(
-        "lifecycle.del-again-after-failed-del",
-        &["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"],
-        RUNTIMES,
-    )
-    .says("The result of ADD is kept until DEL succeeds: a DEL after one that failed has it still.")
-    .by(&[since("0.4.0", "", del_after_failed_del)
-        .does("DEL fails by its second plugin, and comes again; it has to have prevResult.")]),
-    relied("lifecycle.result-is-forgotten", "plugins, which DEL an earlier container by its result", RUNTIMES)
-        .says("The result of ADD is forgotten with DEL: a next ADD and DEL of the container know nothing of it.")
-        .by(&[since("0.4.0", "", result_is_forgotten)
-            .does("ADD and DEL, DEL again; then ADD and DEL with another plugin.")]),
-    spec("lifecycle.result-is-forgotten-in-0.4.0", &["del/forgets-0.4.0"], RUNTIMES)
-        .says("A kept result is deleted when DEL succeeded.")
-        .by(&[before("1.0.0", "", result_is_forgotten)
-            .does("ADD and DEL, DEL again; then ADD and DEL with another plugin.")]),
-    spec(
-        "lifecycle.result-is-of-attachment",
-        &["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"],
-        RUNTIMES,
-    )
-    .says("The result that is kept is that of the container and interface, not one of the network.")
-    .by(&[since("0.4.0", "", result_is_of_attachment)
-        .does("ADD of two containers, DEL of the first; prevResult has to be its own.")]),
-    spec("lifecycle.no-check-without-add", &["check/not-added"], RUNTIMES)
-        .says("CHECK is not called for what was not added, or was deleted.")
-        .by(&[
-            since("0.4.0", "never-added", check_of_nothing)
-                .does("CHECK of a container that was never added; no plugin may be called."),
-            since("0.4.0", "deleted", check_after_del).does("The same after DEL."),
-        ]),
-    relied("lifecycle.del-twice", "kubelet, which stops a pod more than once", RUNTIMES)
-        .says("DEL of what was deleted succeeds.")
-        .by(&[since("0.4.0", "", del_twice).does("ADD, DEL, DEL.")]),
-    relied("lifecycle.del-after-a-full-disk", "kubelet, which ends no pod whose DEL fails", RUNTIMES)
-        .says(
-            "An ADD for which the disk has no room leaves nothing at which DEL fails: it succeeds, for the \
-              plugins that ran.",
-        )
-        .by(&[since("0.4.0", "", del_after_a_full_disk)
-            .does("ADD while /var/lib/cni is full; with room again, DEL has to call each plugin that ADD called.")]),
-    relied("lifecycle.del-without-config", "operators, who change or remove a network while containers run", RUNTIMES)
-        .says("DEL is done with the configuration of ADD, and so succeeds when the file of the network is gone.")
-        .by(&[since("0.4.0", "", del_without_config)
-            .does("The network's file is deleted before DEL, which has to call all three plugins.")]),
+/// The cases of `cached_result.json` that need code.
+pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
+    ("lifecycle.del-after-failed-add", del_after_failed_add),
+    ("lifecycle.del-of-all-in-0.4.0", del_of_all),
+    ("lifecycle.del-again-after-failed-del", del_after_failed_del),
+    ("lifecycle.result-is-forgotten", result_is_forgotten),
+    ("lifecycle.result-is-forgotten-in-0.4.0", result_is_forgotten),
+    ("lifecycle.result-is-of-attachment", result_is_of_attachment),
+    ("lifecycle.no-check-without-add/never-added", check_of_nothing),
+    ("lifecycle.no-check-without-add/deleted", check_after_del),
+    ("lifecycle.del-twice", del_twice),
+    ("lifecycle.del-after-a-full-disk", del_after_a_full_disk),
+    ("lifecycle.del-without-config", del_without_config),
 ];
 
 fn del_of_all(testbed: &RuntimeTestbed) -> End {

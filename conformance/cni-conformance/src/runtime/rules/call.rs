@@ -1,122 +1,50 @@
 //! SPEC 2, Parameters: variables, stdin, and the process itself.
 
-use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
-use crate::rule::{before, newest, relied, spec};
+use crate::rule::Code;
 use crate::runtime::assertions::{End, only, same};
 use crate::runtime::mock_plugin::{self, Received};
 use crate::runtime::runtime_testbed::STALE;
-use crate::runtime::{Request, Rule, RuntimeTestbed};
+use crate::runtime::{Request, RuntimeTestbed};
 use serde_json::Value;
 use testns::Verb;
 
-pub(super) const RULES: &[Rule] = &[
-    spec("call.command", &["add/required", "check/required", "del/required", "gc/required"], RUNTIMES)
-        .says("CNI_COMMAND is the verb that was asked for, for every plugin.")
-        .by(&[
-            newest("ADD", |testbed| command(testbed, Verb::Add)).does("CNI_COMMAND of three plugins with ADD."),
-            newest("CHECK", |testbed| command(testbed, Verb::Check)).does("The same with CHECK."),
-            newest("DEL", |testbed| command(testbed, Verb::Del)).does("The same with DEL."),
-            newest("GC", |testbed| command(testbed, Verb::Gc)).does("The same with GC."),
-        ]),
-    spec("call.command-of-status", &["parameters/command"], RUNTIMES)
-        .says("CNI_COMMAND is STATUS, for every plugin.")
-        .by(&[newest("", |testbed| command(testbed, Verb::Status)).does("CNI_COMMAND of three plugins with STATUS.")]),
-    spec("call.container-id", &["add/required", "check/required", "del/required"], RUNTIMES)
-        .says(
-            "CNI_CONTAINERID is the container's ID, the same one with each verb: an alphanumeric character, then \
-              any of those, underscores, dots and hyphens.",
-        )
-        .by(&[
-            newest("ADD", |testbed| container_id(testbed, Verb::Add))
-                .does("CNI_CONTAINERID of three plugins with ADD."),
-            newest("CHECK", |testbed| container_id(testbed, Verb::Check))
-                .does("The same with CHECK, compared with that of ADD."),
-            newest("DEL", |testbed| container_id(testbed, Verb::Del))
-                .does("The same with DEL, compared with that of ADD."),
-        ]),
-    spec("call.netns", &["add/required", "check/required"], RUNTIMES)
-        .says(
-            "CNI_NETNS is the path of the container's network namespace, which the runtime makes before any \
-              plugin runs.",
-        )
-        .by(&[
-            newest("ADD", |testbed| netns(testbed, Verb::Add))
-                .does("The namespace at CNI_NETNS of three plugins with ADD."),
-            newest("CHECK", |testbed| netns(testbed, Verb::Check))
-                .does("The same with CHECK, compared with that of ADD."),
-        ]),
-    spec("call.netns-of-del", &["attachment/variables"], RUNTIMES)
-        .says("CNI_NETNS of DEL is that of ADD.")
-        .by(&[newest("", |testbed| netns(testbed, Verb::Del))
-            .does("CNI_NETNS of three plugins with DEL, compared with that of ADD.")]),
-    spec("call.ifname", &["add/required", "check/required", "del/required"], RUNTIMES)
-        .says("CNI_IFNAME is the name of the interface in the container, the same one with each verb.")
-        .by(&[
-            newest("ADD", |testbed| ifname(testbed, Verb::Add)).does("CNI_IFNAME of three plugins with ADD."),
-            newest("CHECK", |testbed| ifname(testbed, Verb::Check))
-                .does("The same with CHECK, compared with that of ADD."),
-            newest("DEL", |testbed| ifname(testbed, Verb::Del)).does("The same with DEL, compared with that of ADD."),
-        ]),
-    spec("call.args", &["attachment/variables"], RUNTIMES)
-        .says("CNI_ARGS has what the user said at invocation: KEY=VALUE pairs with semicolons between them.")
-        .by(&[newest("", |testbed| args(testbed, Verb::Add)).does("ADD with three pairs.")]),
-    spec("call.args-of-check", &["check/same-parameters", "checking/same-parameters"], RUNTIMES)
-        .says("CNI_ARGS of CHECK are those of ADD.")
-        .by(&[newest("", |testbed| args(testbed, Verb::Check))
-            .does("CHECK of a container that was added with three pairs.")]),
-    spec("call.args-of-del", &["attachment/variables"], RUNTIMES).says("CNI_ARGS of DEL are those of ADD.").by(&[
-        newest("", |testbed| args(testbed, Verb::Del)).does("DEL of a container that was added with three pairs."),
-    ]),
-    spec("call.path", &["attachment/path"], RUNTIMES)
-        .says("CNI_PATH lists the folders of plugins, with colons between them.")
-        .by(&[
-            newest("ADD", |testbed| path(testbed, Verb::Add)).does("CNI_PATH of three plugins with ADD."),
-            newest("DEL", |testbed| path(testbed, Verb::Del)).does("The same with DEL."),
-            newest("GC", |testbed| path(testbed, Verb::Gc)).does("The same with GC."),
-        ]),
-    relied("call.nothing-stale", "plugins, which take what is set for this call", RUNTIMES)
-        .says(
-            "Variables of the protocol in the runtime's own environment do not reach a plugin, not even with \
-              verbs that need none.",
-        )
-        .by(&[
-            newest("ADD", |testbed| nothing_stale(testbed, Verb::Add))
-                .does("The runtime's own environment has the word stale in each variable of the protocol; ADD."),
-            newest("GC", |testbed| nothing_stale(testbed, Verb::Gc)).does("The same with GC."),
-            newest("STATUS", |testbed| nothing_stale(testbed, Verb::Status)).does("The same with STATUS."),
-        ]),
-    spec("call.same-environment-in-0.4.0", &["lists/environment-0.4.0"], RUNTIMES)
-        .says("Each plugin of a list is called with the same environment.")
-        .by(&[
-            before("1.0.0", "ADD", |testbed| same_environment(testbed, Verb::Add))
-                .does("Environments of three plugins with ADD are compared."),
-            before("1.0.0", "DEL", |testbed| same_environment(testbed, Verb::Del)).does("The same with DEL."),
-        ]),
-    spec("call.stdin-in-0.4.0", &["overview/stdin-0.4.0"], RUNTIMES)
-        .says("The configuration is streamed to stdin, which then ends.")
-        .by(&[
-            before("1.0.0", "ADD", |testbed| one_object(testbed, Verb::Add))
-                .does("stdin of three plugins with ADD is read to its end."),
-            before("1.0.0", "DEL", |testbed| one_object(testbed, Verb::Del)).does("The same with DEL."),
-        ]),
-    spec("call.one-object", &["overview/json"], RUNTIMES).says("stdin is one JSON object and then ends.").by(&[
-        newest("ADD", |testbed| one_object(testbed, Verb::Add))
-            .does("stdin of three plugins with ADD is read to its end."),
-        newest("DEL", |testbed| one_object(testbed, Verb::Del)).does("The same with DEL."),
-        newest("GC", |testbed| one_object(testbed, Verb::Gc)).does("The same with GC."),
-        newest("STATUS", |testbed| one_object(testbed, Verb::Status)).does("The same with STATUS."),
-    ]),
-    spec("call.in-own-namespace", &["overview/domain"], RUNTIMES)
-        .says("A plugin runs in the network namespace of the runtime, not in that of the container.")
-        .by(&[
-            newest("ADD", |testbed| own_namespace(testbed, Verb::Add))
-                .does("The network namespace in which three plugins run with ADD."),
-            newest("DEL", |testbed| own_namespace(testbed, Verb::Del)).does("The same with DEL."),
-        ]),
-    relied("call.no-other-files", "runtimes, whose files and sockets a daemon of a plugin would hold", RUNTIMES)
-        .says("A plugin inherits stdin, stdout and stderr, and no other open file of the runtime.")
-        .by(&[newest("", no_other_files).does("Open files of three plugins with ADD.")]),
+/// The cases of `call.json` that need code.
+pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
+    ("call.command/ADD", |testbed| command(testbed, Verb::Add)),
+    ("call.command/CHECK", |testbed| command(testbed, Verb::Check)),
+    ("call.command/DEL", |testbed| command(testbed, Verb::Del)),
+    ("call.command/GC", |testbed| command(testbed, Verb::Gc)),
+    ("call.command-of-status", |testbed| command(testbed, Verb::Status)),
+    ("call.container-id/ADD", |testbed| container_id(testbed, Verb::Add)),
+    ("call.container-id/CHECK", |testbed| container_id(testbed, Verb::Check)),
+    ("call.container-id/DEL", |testbed| container_id(testbed, Verb::Del)),
+    ("call.netns/ADD", |testbed| netns(testbed, Verb::Add)),
+    ("call.netns/CHECK", |testbed| netns(testbed, Verb::Check)),
+    ("call.netns-of-del", |testbed| netns(testbed, Verb::Del)),
+    ("call.ifname/ADD", |testbed| ifname(testbed, Verb::Add)),
+    ("call.ifname/CHECK", |testbed| ifname(testbed, Verb::Check)),
+    ("call.ifname/DEL", |testbed| ifname(testbed, Verb::Del)),
+    ("call.args", |testbed| args(testbed, Verb::Add)),
+    ("call.args-of-check", |testbed| args(testbed, Verb::Check)),
+    ("call.args-of-del", |testbed| args(testbed, Verb::Del)),
+    ("call.path/ADD", |testbed| path(testbed, Verb::Add)),
+    ("call.path/DEL", |testbed| path(testbed, Verb::Del)),
+    ("call.path/GC", |testbed| path(testbed, Verb::Gc)),
+    ("call.nothing-stale/ADD", |testbed| nothing_stale(testbed, Verb::Add)),
+    ("call.nothing-stale/GC", |testbed| nothing_stale(testbed, Verb::Gc)),
+    ("call.nothing-stale/STATUS", |testbed| nothing_stale(testbed, Verb::Status)),
+    ("call.same-environment-in-0.4.0/ADD", |testbed| same_environment(testbed, Verb::Add)),
+    ("call.same-environment-in-0.4.0/DEL", |testbed| same_environment(testbed, Verb::Del)),
+    ("call.stdin-in-0.4.0/ADD", |testbed| one_object(testbed, Verb::Add)),
+    ("call.stdin-in-0.4.0/DEL", |testbed| one_object(testbed, Verb::Del)),
+    ("call.one-object/ADD", |testbed| one_object(testbed, Verb::Add)),
+    ("call.one-object/DEL", |testbed| one_object(testbed, Verb::Del)),
+    ("call.one-object/GC", |testbed| one_object(testbed, Verb::Gc)),
+    ("call.one-object/STATUS", |testbed| one_object(testbed, Verb::Status)),
+    ("call.in-own-namespace/ADD", |testbed| own_namespace(testbed, Verb::Add)),
+    ("call.in-own-namespace/DEL", |testbed| own_namespace(testbed, Verb::Del)),
+    ("call.no-other-files", no_other_files),
 ];
 
 /// The request of a container that was added, if the verb is about one, and what mock plugins received of the verb.

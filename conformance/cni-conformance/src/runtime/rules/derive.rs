@@ -1,110 +1,23 @@
 //! SPEC 3, Deriving request configuration from plugin configuration.
 
-use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
-use crate::rule::{before, each, newest, spec};
+use crate::rule::Code;
+use crate::runtime::RuntimeTestbed;
 use crate::runtime::assertions::{End, only, order, previous, same};
 use crate::runtime::mock_plugin::{KEY, Received};
 use crate::runtime::runtime_testbed::NETWORK;
-use crate::runtime::{Rule, RuntimeTestbed};
 use serde_json::{Value, json};
 use testns::Verb;
 
-pub(super) const RULES: &[Rule] = &[
-    spec("derive.name-and-version", &["deriving/name-and-version"], RUNTIMES)
-        .says("name and cniVersion are the list's, whatever a plugin object says.")
-        .by(&[each("", name_and_version).does("A plugin object with a name and a cniVersion of its own.")]),
-    spec("derive.name-and-version-to-1.0.0", &["deriving/name-and-version-1.0.0"], RUNTIMES)
-        .says("name and cniVersion are the list's, whatever a plugin object says.")
-        .by(&[each("", name_and_version).does("A plugin object with a name and a cniVersion of its own.")]),
-    spec("derive.keys-pass", &["objects/more-keys"], RUNTIMES)
-        .says("All other keys of a plugin object pass unaltered.")
-        .by(&[
-            newest("nested", |testbed| {
-                passes(testbed, &json!({ "a": { "b": [[], {}, [{ "c": null }]] }, "": "", "d": false }))
-            })
-            .does("Objects and lists within each other, empty keys, null."),
-            newest("texts", |testbed| {
-                let unicode = "zażółć 網路 🐳 \u{2028}\u{7f}\u{0}";
-                passes(testbed, &json!({ "html": "<a href='x'>&amp;</a>", "unicode": unicode, "quote": "\"\\/" }))
-            })
-            .does("Texts with signs of HTML, other scripts, control characters and quotes."),
-            newest("integers", |testbed| {
-                let (large, odd) = (12_345_678_901_234_567_890_u64, 9_007_199_254_740_993_u64);
-                passes(testbed, &json!({ "u": u64::MAX, "i": i64::MIN, "large": large, "odd": odd }))
-            })
-            .does("The largest and smallest integers of 64 bits."),
-            newest("fractions", |testbed| {
-                passes(testbed, &json!({ "third": 0.333_333_333_333_333_3, "small": 1e-7, "big": 1.5e300 }))
-            })
-            .does("Fractions, small and large."),
-            newest("long-numbers", long_numbers).does("Numbers of 30 digits, compared as text."),
-            newest("known-keys", |testbed| {
-                passes(
-                    testbed,
-                    &json!({
-                        "ipam": { "type": "x", "routes": [{ "dst": "0.0.0.0/0" }] },
-                        "dns": { "nameservers": ["10.1.0.1"] },
-                        "args": { "cni": { "labels": [{ "key": "a", "value": "b" }] }, "mine": 1 },
-                        "ipMasq": true,
-                    }),
-                )
-            })
-            .does("Keys that the specification knows."),
-            newest("many", many).does("4000 keys, which are more than a pipe holds."),
-        ]),
-    spec("derive.capabilities-removed", &["deriving/capabilities"], RUNTIMES)
-        .says("The key capabilities is not passed to a plugin.")
-        .by(&[
-            newest("ADD", |testbed| capabilities_removed(testbed, Verb::Add))
-                .does("ADD of a plugin object with capabilities."),
-            newest("CHECK", |testbed| capabilities_removed(testbed, Verb::Check)).does("The same with CHECK."),
-            newest("DEL", |testbed| capabilities_removed(testbed, Verb::Del)).does("The same with DEL."),
-        ]),
-    spec("derive.runtime-config", &["deriving/runtime-config"], RUNTIMES)
-        .says(
-            "runtimeConfig has the arguments of capabilities that the plugin object sets to true, and of no \
-              other.",
-        )
-        .by(&[
-            newest("enabled", |testbed| {
-                runtime_config(testbed, &json!({ "mac": true }), &json!({ "mac": "0a:00:00:00:00:09" }))
-            })
-            .does("A capability that is true."),
-            newest("disabled", |testbed| runtime_config(testbed, &json!({ "mac": false }), &Value::Null))
-                .does("A capability that is false."),
-            newest("undeclared", |testbed| runtime_config(testbed, &json!({}), &Value::Null))
-                .does("No capability, with arguments of three."),
-            newest("not-given", |testbed| runtime_config(testbed, &json!({ "bandwidth": true }), &Value::Null))
-                .does("A capability that is true, with no argument of it."),
-            newest("some", |testbed| {
-                let enabled = json!({ "mac": true, "portMappings": true, "ipRanges": false, "bandwidth": true });
-                let ports = json!([{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }]);
-                runtime_config(testbed, &enabled, &json!({ "mac": "0a:00:00:00:00:09", "portMappings": ports }))
-            })
-            .does("Three that are true and one that is not, with arguments of two and of it."),
-            newest("of-own-plugin", of_own_plugin).does("Two plugins with a capability each."),
-            newest("CHECK", |testbed| runtime_config_of(testbed, Verb::Check))
-                .does("CHECK of a container that was added with an argument."),
-            newest("DEL", |testbed| runtime_config_of(testbed, Verb::Del))
-                .does("DEL of a container that was added with an argument."),
-        ]),
-    spec("derive.runtime-config-in-0.4.0", &["lists/runtime-config-0.4.0"], RUNTIMES)
-        .says("runtimeConfig has no key but those of capabilities of the plugin object.")
-        .by(&[
-            before("1.0.0", "declared", |testbed| {
-                runtime_config(testbed, &json!({ "mac": true }), &json!({ "mac": "0a:00:00:00:00:09" }))
-            })
-            .does("A capability that is true."),
-            before("1.0.0", "undeclared", |testbed| runtime_config(testbed, &json!({}), &Value::Null))
-                .does("No capability, with arguments of three."),
-        ]),
-    spec("derive.no-first-result", &["deriving/prev-result"], RUNTIMES)
-        .says("The first plugin of ADD gets no prevResult.")
-        .by(&[each("", no_first_result).does("ADD of a list of one.")]),
-    spec("derive.result-of-the-one-before", &["deriving/prev-result"], RUNTIMES)
-        .says("Each other plugin of ADD gets as prevResult what the one before it printed.")
-        .by(&[each("", result_of_the_one_before).does("ADD of a list of three.")]),
+/// The cases of `derive.json` that need code.
+pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
+    ("derive.name-and-version", name_and_version),
+    ("derive.name-and-version-to-1.0.0", name_and_version),
+    ("derive.keys-pass/long-numbers", long_numbers),
+    ("derive.keys-pass/many", many),
+    ("derive.runtime-config/of-own-plugin", of_own_plugin),
+    ("derive.no-first-result", no_first_result),
+    ("derive.result-of-the-one-before", result_of_the_one_before),
 ];
 
 fn name_and_version(testbed: &RuntimeTestbed) -> End {
@@ -131,17 +44,6 @@ fn with_keys(testbed: &RuntimeTestbed, more: &Value) -> Result<(Value, Received)
     testbed.lay(&testbed.list(std::slice::from_ref(&object)));
     testbed.does(Verb::Add, &testbed.request())?;
     Ok((object, only(&testbed.received())?.clone()))
-}
-
-fn passes(testbed: &RuntimeTestbed, more: &Value) -> End {
-    let (object, received) = with_keys(testbed, more)?;
-    let mut seen = received.config();
-    let own = seen.as_object_mut();
-    own.into_iter().for_each(|own| own.retain(|key, _| !["name", "cniVersion", "prevResult"].contains(&key.as_str())));
-    for (key, value) in object.as_object().into_iter().flatten() {
-        same(&format!("key {key:?}"), value, seen.get(key).unwrap_or(&json!("(no such key)")))?;
-    }
-    same("the plugin object", &object, &seen)
 }
 
 /// Longer ones than any machine word: they can only be compared as text.
@@ -172,60 +74,12 @@ fn many(testbed: &RuntimeTestbed) -> End {
     same("missing ones of 4000 keys", &0, &missing)
 }
 
-fn capabilities_removed(testbed: &RuntimeTestbed, verb: Verb) -> End {
-    let mut object = testbed.plugin(1);
-    object["capabilities"] = json!({ "mac": true, "portMappings": false });
-    testbed.lay(&testbed.list(&[object]));
-    let request = testbed.request();
-    testbed.does(Verb::Add, &request)?;
-    if verb != Verb::Add {
-        testbed.does(verb, &request)?;
-    }
-    let received = testbed.received_of(verb);
-    let seen = only(&received)?.config();
-    let seen = seen.get("capabilities");
-    Finding::unless(seen.is_none(), "no key capabilities", format!("{verb} got {}", seen.unwrap_or(&Value::Null)))
-}
-
 fn arguments() -> Value {
     json!({
         "mac": "0a:00:00:00:00:09",
         "portMappings": [{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }],
         "ipRanges": [[{ "subnet": "10.9.0.0/16" }]],
     })
-}
-
-fn runtime_config(testbed: &RuntimeTestbed, enabled: &Value, expected: &Value) -> End {
-    testbed.needs("capabilities")?;
-    let mut object = testbed.plugin(1);
-    object["capabilities"] = enabled.clone();
-    testbed.lay(&testbed.list(&[object]));
-    let mut request = testbed.request();
-    request.capabilities = Some(arguments());
-    testbed.does(Verb::Add, &request)?;
-    let received = testbed.received();
-    let seen = only(&received)?.config();
-    match (expected, seen.get("runtimeConfig")) {
-        (Value::Null, None) => Ok(()),
-        // Empty says the same.
-        (Value::Null, Some(Value::Object(empty))) if empty.is_empty() => Ok(()),
-        (expected, seen) => same("runtimeConfig", expected, seen.unwrap_or(&Value::Null)),
-    }
-}
-
-/// The same as with ADD.
-fn runtime_config_of(testbed: &RuntimeTestbed, verb: Verb) -> End {
-    testbed.needs("capabilities")?;
-    let mut object = testbed.plugin(1);
-    object["capabilities"] = json!({ "mac": true });
-    testbed.lay(&testbed.list(&[object]));
-    let mut request = testbed.request();
-    request.capabilities = Some(arguments());
-    testbed.does(Verb::Add, &request)?;
-    testbed.does(verb, &request)?;
-    let received = testbed.received_of(verb);
-    let seen = only(&received)?.config()["runtimeConfig"].clone();
-    same(&format!("runtimeConfig of {verb}"), &json!({ "mac": arguments()["mac"] }), &seen)
 }
 
 fn of_own_plugin(testbed: &RuntimeTestbed) -> End {

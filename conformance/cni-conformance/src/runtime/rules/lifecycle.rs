@@ -1,11 +1,10 @@
 //! SPEC 3, Lifecycle & Ordering: what may happen at the same time, and what twice.
 
-use super::RUNTIMES;
 use crate::finding::{Finding, Stop};
-use crate::rule::{before, newest, relied, since, spec};
+use crate::rule::Code;
 use crate::runtime::assertions::{End, order};
 use crate::runtime::mock_plugin::{Gate, Order, Received};
-use crate::runtime::{FinishedRun, Request, Rule, RuntimeTestbed};
+use crate::runtime::{FinishedRun, Request, RuntimeTestbed};
 use std::thread;
 use std::time::Duration;
 use testns::Verb::{Add, Del, Gc};
@@ -16,35 +15,15 @@ const GRACE: Duration = Duration::from_millis(1500);
 /// The time that an operation gets to show that it runs beside another.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(super) const RULES: &[Rule] = &[
-    spec("lifecycle.one-at-a-time", &["lifecycle/one-at-a-time"], RUNTIMES)
-        .says("No two operations for one container are in progress at once.")
-        .by(&[
-            newest("del-during-add", del_during_add)
-                .does("DEL while the plugin of ADD waits; no plugin may be called."),
-            newest("two-interfaces", two_interfaces)
-                .does("ADD of a second interface while the plugin of the first waits."),
-        ]),
-    spec("lifecycle.gc-alone", &["lifecycle/gc-alone"], RUNTIMES)
-        .says("GC waits for every ADD and DEL in progress, and they for it.")
-        .by(&[
-            since("1.1.0", "gc-during-add", gc_alone)
-                .does("GC while the plugin of ADD waits; no plugin may be called."),
-            since("1.1.0", "add-during-gc", add_during_gc).does("ADD while the plugin of GC waits."),
-        ]),
-    spec("lifecycle.no-second-add", &["add/not-twice"], RUNTIMES)
-        .says("ADD is not called again for a container and interface without a DEL in between.")
-        .by(&[newest("", no_second_add).does("ADD twice; the plugin may not be called twice without DEL.")]),
-    spec("lifecycle.no-second-add-in-0.4.0", &["add/not-twice-0.4.0"], RUNTIMES)
-        .says("ADD is not called again for a network, container and interface without a DEL in between.")
-        .by(&[before("1.0.0", "", no_second_add).does("ADD twice; the plugin may not be called twice without DEL.")]),
-    relied("lifecycle.containers-in-parallel", "kubelet, which starts pods side by side", RUNTIMES)
-        .says(
-            "Operations for different containers may be in progress at once, and one that takes long does not \
-              hold up others.",
-        )
-        .by(&[newest("", in_parallel)
-            .does("ADD of a second container while the plugin of the first waits; its plugin has to be called.")]),
+/// The cases of `lifecycle.json` that need code.
+pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
+    ("lifecycle.one-at-a-time/del-during-add", del_during_add),
+    ("lifecycle.one-at-a-time/two-interfaces", two_interfaces),
+    ("lifecycle.gc-alone/gc-during-add", gc_alone),
+    ("lifecycle.gc-alone/add-during-gc", add_during_gc),
+    ("lifecycle.no-second-add", no_second_add),
+    ("lifecycle.no-second-add-in-0.4.0", no_second_add),
+    ("lifecycle.containers-in-parallel", in_parallel),
 ];
 
 fn waiting() -> Order {
