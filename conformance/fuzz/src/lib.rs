@@ -13,7 +13,6 @@ mod host_local;
 mod invariants;
 mod json;
 mod kit;
-mod kubelet;
 mod netlink;
 mod nft;
 mod plugins;
@@ -222,7 +221,7 @@ targets! {
     netlink::netlink_objects &["\0", "\u{1}", "\u{7f}"];
     netlink::kernel_values &["/", ".", "..", "\n", "\0", ":", "-", "0a", "->", "FLOCK", " ", "fe:00:12"];
     nft::nft_replies &["\0", "\u{4}\0", "\u{8}\0", "meta\0", "cmp\0", "lookup\0", "bitwise\0", "masq\0", "immediate\0"];
-    kubelet::quantity &["-", "+", ".", "0", "9", "1e9", "E-", "e99999999999", "Ki", "Ei", "n", "u", "m", "k", "00000000000000000000"];
+    kit::quantity &["-", "+", ".", "0", "9", "1e9", "E-", "e99999999999", "Ki", "Ei", "n", "u", "m", "k", "00000000000000000000"];
     kit::kit_answer CONFIG;
     kit::kit_config NETWORK;
     kit::kit_mounts &[" ", "\n", "\\040", "\\777", "\\", "rw", "nosuid", ",", "/", " - "];

@@ -11,7 +11,6 @@ pub fn nft_replies(data: &[u8]) {
         match reply.body {
             Body::Rule(rule) => rule_is_kept(rule),
             Body::Ack
-            | Body::Elements(_)
             | Body::Refused { .. }
             | Body::Done
             | Body::Table(_)

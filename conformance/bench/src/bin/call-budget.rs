@@ -1,4 +1,4 @@
-//! `call-budget FOLDER`: counts what the executables of a folder do and compares with the limits. CALL-BUDGET.md shows the options.
+//! `call-budget FOLDER`: counts what the executables of a folder do and compares with the limits. README.md shows the options.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use testns::{Node, Output};
 
-use super::invocation::Invocation;
+use crate::invocation::Invocation;
 
 /// Debian's place.
 const VALGRIND: &str = "/usr/bin/valgrind";
@@ -54,8 +54,9 @@ pub(crate) fn profile(call: &Invocation, node: &Node) -> Result<(Output, Profile
 /// A plugin knows its own IPAM plugin by `/proc/self/exe`, which is valgrind's here. So in the call's `CNI_PATH` that
 /// plugin is `/proc/self/exe`, too. cnitool calls its plugins as they are; what they do is not its own.
 fn on_itself(call: &Invocation, node: &Node) -> Result<Invocation, String> {
+    let with_path = |path: &Path| call.clone().with_variable("CNI_PATH", &path.display().to_string());
     if !call.arguments.is_empty() {
-        return Ok(call.with_path(&node.bin_dir()));
+        return Ok(with_path(&node.bin_dir()));
     }
     let folder = node.work_dir().join("itself");
     let made = fs::create_dir_all(&folder).and_then(|()| match symlink("/proc/self/exe", folder.join("host-local")) {
@@ -63,5 +64,5 @@ fn on_itself(call: &Invocation, node: &Node) -> Result<Invocation, String> {
         Ok(()) | Err(_) => Ok(()),
     });
     made.map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    Ok(call.with_path(&folder))
+    Ok(with_path(&folder))
 }

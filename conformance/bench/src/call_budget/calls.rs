@@ -1,22 +1,16 @@
 //! The calls that are counted: scenes, each on a node of its own, warm, pod after pod.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-
+use super::callgrind;
+use super::metric::{Counts, Metric};
+use crate::invocation::{DEADLINE, Invocation};
+use crate::scene::{self, Scene};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::Value;
-use testns::{Container, Node, Output, Subject, Verb};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use testns::trace::Program;
+use testns::{Container, Node, Output, Subject, Verb, orphans};
 
-use super::invocation::Invocation;
-use crate::scene::{self, MASTER, Scene};
-
-use super::metric::{Counts, Metric};
-use super::{callgrind, trace};
-
-/// Where cnitool finds the network.
-pub(crate) const NET_D: &str = "/etc/cni/net.d";
 /// Traced calls of each kind, at least and at most. What disturbs one (a link that is not up yet, an answer in two
 /// parts) adds to its counts: the least counts, and on a busy machine it may take a while to come.
 const TRACED: [u32; 2] = [5, 40];
@@ -26,9 +20,7 @@ const PROFILED: u32 = 2;
 /// The executables that are looked at.
 #[derive(Debug, Clone)]
 pub struct Folder {
-    /// The one that is all plugins.
     pub plugins: PathBuf,
-    /// cnitool.
     pub cnitool: PathBuf,
 }
 
@@ -37,7 +29,6 @@ pub struct Folder {
 pub struct CountedCall {
     /// Scene and verb.
     pub call: String,
-    /// The counts.
     pub counts: Counts,
     /// The number of times each system call was made, the last time it was traced.
     pub names: BTreeMap<String, u64>,
@@ -46,16 +37,12 @@ pub struct CountedCall {
 }
 
 /// All scenes, in the order of the table.
-#[must_use]
 pub fn scenes() -> Vec<Scene> {
     scene::counted()
 }
 
 /// Counts the calls of the scenes whose names contain `only`, again and again until `is_enough`, 25 times at most.
 /// Without valgrind, or if not `profiled`, there are no instructions.
-///
-/// # Errors
-/// The call that failed, and its error.
 pub fn count_all(
     folder: &Folder,
     only: &str,
@@ -94,20 +81,7 @@ enum Way {
 
 impl<'a> Counting<'a> {
     fn start(scene: &'a Scene, folder: &Folder) -> Result<Self, String> {
-        let io = |error: std::io::Error| error.to_string();
-        let node = Node::with(&Subject::Multicall(folder.plugins.clone()));
-        // Into the node's memory: how many pages a fault maps hangs on how a file system happens to hold the file.
-        let copy = |from: &Path, name: &str| {
-            let to = node.work_dir().join(name);
-            fs::copy(from, &to).map(|_| to).map_err(io)
-        };
-        node.install(&Subject::Multicall(copy(&folder.plugins, "cni-plugins")?));
-        symlink(copy(&folder.cnitool, "cnitool")?, node.bin_dir().join("cnitool")).map_err(io)?;
-        fs::create_dir_all(NET_D).map_err(io)?;
-        fs::write(Path::new(NET_D).join("pods.conflist"), scene.conflist().to_string()).map_err(io)?;
-        if scene.config["master"] == MASTER {
-            node.host().add_veth(MASTER, &node.remote("outside"), "outside");
-        }
+        let node = scene.start_node(&Subject::Multicall(folder.plugins.clone()), Some(&folder.cnitool))?;
         let seen = |verb: &Verb| CountedCall {
             call: format!("{} {verb}", scene.name),
             counts: Counts::default(),
@@ -121,7 +95,7 @@ impl<'a> Counting<'a> {
         // The pod that stays: bridge, rules and reservations are there when others come.
         let first = self.pod(0);
         if self.scene.verbs.contains(&Verb::Add) {
-            ok(&self.call(Verb::Add, &first, &Value::Null).run(&[]), "the first ADD")?;
+            ok(&self.scene.call(Verb::Add, &self.node, &first, &Value::Null).run(&[]), "the first ADD")?;
         }
         let [least, most] = TRACED;
         for number in 1..=most {
@@ -148,7 +122,7 @@ impl<'a> Counting<'a> {
     fn live(&mut self, pod: &Container, way: Way) -> Result<(), String> {
         let mut result = Value::Null;
         for (place, verb) in self.scene.verbs.iter().enumerate() {
-            let call = self.call(*verb, pod, &result);
+            let call = self.scene.call(*verb, &self.node, pod, &result);
             let what = self.seen[place].call.clone();
             let output = self.make(&call, place, way).map_err(|error| format!("{what}: {error}"))?;
             ok(&output, &what)?;
@@ -170,7 +144,7 @@ impl<'a> Counting<'a> {
             }
             Way::Traced => {
                 let output;
-                (output, *names) = trace::count(call, &self.node, counts)?;
+                (output, *names) = count(call, &self.node, counts)?;
                 Ok(output)
             }
             Way::Profiled => {
@@ -180,14 +154,6 @@ impl<'a> Counting<'a> {
                 Ok(output)
             }
         }
-    }
-
-    fn call(&self, verb: Verb, pod: &Container, result: &Value) -> Invocation {
-        if self.scene.is_chain() {
-            return Invocation::of_cnitool(&self.node, &verb.to_string(), pod.namespace().path());
-        }
-        let call = testns::Call::new(verb, &self.scene.config, pod);
-        Invocation::of_plugin(&if result.is_null() { call } else { call.prev_result(result) }, &self.node)
     }
 }
 
@@ -202,4 +168,44 @@ fn ok(output: &Output, what: &str) -> Result<(), String> {
 fn faults() -> Result<u64, String> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|errno| format!("cannot count page faults: {errno}"))?;
     Ok(usage.minor_page_faults().unsigned_abs() + usage.major_page_faults().unsigned_abs())
+}
+
+/// Makes a call and counts what it does; says how often it made each system call.
+pub(crate) fn count(
+    call: &Invocation,
+    node: &Node,
+    counts: &mut Counts,
+) -> Result<(Output, BTreeMap<String, u64>), String> {
+    // Of helpers that exist, in whatever state, plugins start no more than a few; then they wait for the kernel themselves.
+    orphans::wait(DEADLINE)?;
+    let program = Program {
+        executable: &call.executable,
+        arguments: &call.arguments,
+        environment: &call.environment,
+        stdin: &call.stdin,
+        deadline: DEADLINE,
+    };
+    let seen = program.trace(node).ok_or_else(|| format!("it takes longer than {DEADLINE:?}"))?;
+    let mut names = BTreeMap::<String, u64>::new();
+    for call in &seen.calls {
+        *names.entry(call.name()).or_default() += 1;
+    }
+    let of = |wanted: &[&str]| wanted.iter().filter_map(|name| names.get(*name)).sum::<u64>();
+    let sum = |number: fn(&testns::trace::Process) -> usize| {
+        seen.processes.iter().map(|process| u64::try_from(number(process)).unwrap_or(u64::MAX)).sum::<u64>()
+    };
+    let children = seen.processes.get(1..).unwrap_or_default();
+    let forked = children.iter().filter(|child| child.execs == 0).count();
+    counts.note(Metric::Syscalls, names.values().sum());
+    counts.note(Metric::Sends, of(&["sendto", "sendmsg", "sendmmsg"]));
+    counts.note(Metric::Receives, of(&["recvfrom", "recvmsg", "recvmmsg"]));
+    counts.note(Metric::Execs, sum(|process| process.execs));
+    counts.note(Metric::Forks, u64::try_from(forked).unwrap_or(u64::MAX));
+    counts.note(Metric::Threads, sum(|process| process.threads));
+    counts.note(Metric::Opens, of(&["open", "openat", "openat2", "creat"]));
+    counts.note(Metric::Fsyncs, of(&["fsync", "fdatasync", "sync", "syncfs", "sync_file_range"]));
+    if let Some(peak) = seen.processes.iter().map(|process| process.peak_kib).max() {
+        counts.note(Metric::PeakKib, peak);
+    }
+    Ok((seen.output, names))
 }

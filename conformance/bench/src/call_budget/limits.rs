@@ -23,7 +23,6 @@ pub struct Limits {
 }
 
 /// The file in the sources.
-#[must_use]
 pub fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("limits.json")
 }
@@ -41,9 +40,6 @@ impl Metric {
 
 impl Limits {
     /// Reads the file; one that is not there has no limits.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
     pub fn read(path: &Path) -> Result<Self, String> {
         let broken = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
         let text = match std::fs::read_to_string(path) {
@@ -65,7 +61,6 @@ impl Limits {
     }
 
     /// The limits with these counts in their places.
-    #[must_use]
     pub fn updated(mut self, all: &[CountedCall]) -> Self {
         for seen in all {
             let counted = |metric: Metric| Some((metric.name().to_owned(), seen.counts.get(metric)?));
@@ -76,9 +71,8 @@ impl Limits {
     }
 
     /// The file's text.
-    #[must_use]
     pub fn text(&self) -> String {
-        let about = "What each number is, and how to write them anew: call-budget/README.md";
+        let about = "What each number is, and how to write them anew: conformance/bench/README.md";
         let call = |(name, limits): (&String, &BTreeMap<String, u64>)| {
             let in_order = Metric::ALL.iter().filter_map(|metric| Some((metric.name(), limits.get(metric.name())?)));
             let numbers = in_order.map(|(name, limit)| format!("{name:?}: {limit}")).collect::<Vec<_>>().join(", ");
@@ -89,7 +83,6 @@ impl Limits {
     }
 
     /// Compares counts, of which only those that `is_wanted`; a sentence for each that is above its limit.
-    #[must_use]
     pub fn compare(&self, all: &[CountedCall], is_wanted: fn(Metric) -> bool) -> Vec<String> {
         let mut sentences = Vec::new();
         for seen in all {
@@ -118,7 +111,6 @@ impl Limits {
 }
 
 /// Compares the size of the executable that is all plugins with its budget, which grows with their number.
-#[must_use]
 pub fn compare_size(bytes: u64, plugins: usize) -> Option<String> {
     let budget = BASE_BYTES + DAEMON_BYTES + PLUGIN_BYTES * u64::try_from(plugins).unwrap_or(u64::MAX);
     (bytes > budget)
@@ -126,9 +118,6 @@ pub fn compare_size(bytes: u64, plugins: usize) -> Option<String> {
 }
 
 /// The size of an executable in bytes.
-///
-/// # Errors
-/// The executable is missing.
 pub fn size(path: &Path) -> Result<u64, String> {
     path.metadata().map(|about| about.len()).map_err(|error| format!("cannot look at {}: {error}", path.display()))
 }

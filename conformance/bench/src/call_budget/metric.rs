@@ -46,7 +46,6 @@ impl Metric {
     ];
 
     /// Returns the metric's name in the table and the file.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Syscalls => "syscalls",
@@ -64,7 +63,6 @@ impl Metric {
     }
 
     /// Returns what the metric counts, for a message.
-    #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::Syscalls => "system calls",
@@ -83,13 +81,11 @@ impl Metric {
 
     /// Returns whether the metric has a limit: it does if it counts what a call asks of the kernel. The rest also
     /// depends on the linker, the allocator, the processor and chance, and is only reported.
-    #[must_use]
     pub fn has_limit(self) -> bool {
         matches!(self, Self::Syscalls) || self.has_limit_in_every_profile()
     }
 
     /// Whether an unoptimised executable has to keep the limit, too.
-    #[must_use]
     pub fn has_limit_in_every_profile(self) -> bool {
         matches!(self, Self::Sends | Self::Execs | Self::Forks | Self::Threads | Self::Fsyncs)
     }
@@ -107,7 +103,6 @@ impl Counts {
     }
 
     /// Returns the count of a metric.
-    #[must_use]
     pub fn get(&self, metric: Metric) -> Option<u64> {
         self.0.get(&metric).copied()
     }

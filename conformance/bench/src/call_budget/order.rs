@@ -13,9 +13,6 @@ const CNITOOL: (&str, &str) = ("cnitool", "cnitool");
 
 /// Makes the calls of all scenes under valgrind and writes the functions of each executable to a file of its name in `order`,
 /// a name a line: those of a scene's calls behind those of the scenes before it, which are shorter.
-///
-/// # Errors
-/// A call fails; an executable has no names, or valgrind is not there; a file cannot be written.
 pub fn write(folder: &Folder, order: &Path) -> Result<(), String> {
     let (cnitool, plugins): (Vec<Scene>, _) = scenes().into_iter().partition(Scene::is_chain);
     for ((file, word), scenes) in [(PLUGINS, plugins), (CNITOOL, cnitool)] {

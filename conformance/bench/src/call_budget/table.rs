@@ -5,7 +5,6 @@ use std::fmt::Write;
 use super::{CountedCall, Metric};
 
 /// Returns a table with a line for each call.
-#[must_use]
 pub fn table(all: &[CountedCall]) -> String {
     let header = std::iter::once("call".to_owned()).chain(Metric::ALL.iter().map(|metric| metric.name().to_owned()));
     let row = |seen: &CountedCall| {
@@ -32,7 +31,6 @@ pub fn table(all: &[CountedCall]) -> String {
 }
 
 /// How often each call made each system call, the most frequent first.
-#[must_use]
 pub fn system_calls(all: &[CountedCall]) -> String {
     let mut text = String::new();
     for seen in all {

@@ -10,6 +10,7 @@ use testns::{Node, Output};
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// An executable with its arguments, environment and stdin.
+#[derive(Debug, Clone)]
 pub(crate) struct Invocation {
     pub(crate) executable: PathBuf,
     pub(crate) arguments: Vec<String>,
@@ -18,7 +19,6 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// A call of a plugin.
     pub(crate) fn of_plugin(call: &testns::Call, node: &Node) -> Self {
         let (executable, environment, stdin) = call.invocation(node);
         Self { executable, arguments: Vec::new(), environment, stdin }
@@ -27,24 +27,20 @@ impl Invocation {
     /// A call of cnitool for network `pods`.
     pub(crate) fn of_cnitool(node: &Node, verb: &str, netns: &Path) -> Self {
         let netns = netns.display().to_string();
-        let environment = [("CNI_PATH", node.bin_dir()), ("NETCONFPATH", PathBuf::from(super::calls::NET_D))];
+        let environment = [("CNI_PATH", node.bin_dir()), ("NETCONFPATH", PathBuf::from(crate::scene::NET_D))];
         Self {
-            executable: node.bin_dir().join("cnitool"),
+            executable: node.work_dir().join("cnitool"),
             arguments: vec![verb.to_lowercase(), crate::scene::NETWORK.to_owned(), netns],
             environment: environment.map(|(name, path)| (name.to_owned(), path.display().to_string())).to_vec(),
             stdin: String::new(),
         }
     }
 
-    /// The same with another `CNI_PATH`.
-    pub(crate) fn with_path(&self, path: &Path) -> Self {
-        let path = path.display().to_string();
-        let environment = self.environment.iter().map(|(name, value)| match name.as_str() {
-            "CNI_PATH" => (name.clone(), path.clone()),
-            _ => (name.clone(), value.clone()),
-        });
-        let (executable, arguments, stdin) = (self.executable.clone(), self.arguments.clone(), self.stdin.clone());
-        Self { executable, arguments, environment: environment.collect(), stdin }
+    /// The same with another value of a variable.
+    pub(crate) fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Makes it behind `before`, a program that runs programs, or by itself.

@@ -1,7 +1,0 @@
-//! `cargo bench --package bench`; see the library.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    bench::main()
-}

@@ -1,3 +1,0 @@
-//! Does nothing: what starting and ending a static executable costs.
-
-fn main() {}
