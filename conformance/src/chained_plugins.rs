@@ -1,7 +1,5 @@
 //! A table of the chained plugins, by which each can be tested alike, and the bridge before them.
 
-pub mod packet_filter;
-
 use crate::configs::{Attached, bridge, dual, with};
 use serde_json::{Value, json};
 use testns::{Attachment, Feature, Node};
@@ -9,7 +7,6 @@ use testns::{Attachment, Feature, Node};
 /// A chained plugin with a config that has all it can set.
 #[derive(Debug, Clone, Copy)]
 pub struct ChainedPlugin {
-    /// The name.
     pub name: &'static str,
     /// The plugin's config, without prevResult.
     pub config: fn() -> Value,
@@ -44,15 +41,14 @@ const fn plugin(
     ChainedPlugin { name, config, needs, stays_inside, peer }
 }
 
-/// The chained plugins.
 pub const CHAINED_PLUGINS: [ChainedPlugin; 7] = [
     plugin("tuning", tuning, None, |line| line.contains(" sysctl "), Peer::Same),
     plugin("bandwidth", bandwidth, Some(Feature::Ifb), NOTHING, Peer::Same),
     plugin("sbr", sbr, None, is_route, Peer::Same),
     plugin("vrf", vrf, Some(Feature::Vrf), is_of_a_vrf, Peer::Same),
-    plugin("portmap", packet_filter::portmap, None, NOTHING, Peer::ByIptables),
-    plugin("portmap", packet_filter::portmap_of_nft, None, NOTHING, Peer::None),
-    plugin("firewall", packet_filter::firewall, None, NOTHING, Peer::ByIptables),
+    plugin("portmap", portmap, None, NOTHING, Peer::ByIptables),
+    plugin("portmap", portmap_of_nft, None, NOTHING, Peer::None),
+    plugin("firewall", firewall, None, NOTHING, Peer::ByIptables),
 ];
 
 /// Returns the chained plugins that this kernel can serve.
@@ -83,7 +79,7 @@ pub fn behind(earlier: &Attached<'_>, own: Value) -> Value {
 /// Lines of a snapshot that come and go with other calls than the tested one.
 pub fn comes_and_goes(line: &str) -> bool {
     let settles = crate::shared_objects::stays(line) || line.contains(" fe80::") || line.contains(" route ff00::/8 ");
-    settles || line.contains("/run/cni") || packet_filter::are_shared(line)
+    settles || line.contains("/run/cni") || are_shared(line)
 }
 
 /// Whether a line of a snapshot is of an object that a plugin's DEL leaves on the node.
@@ -92,7 +88,6 @@ pub fn stays_on_node(line: &str) -> bool {
 }
 
 /// All keys of tuning but `txQLen`.
-#[must_use]
 pub fn tuning() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "tuning",
         "mac": "c2:11:22:33:44:55", "mtu": 1400, "promisc": true, "allmulti": true,
@@ -100,26 +95,22 @@ pub fn tuning() -> Value {
 }
 
 /// A limit for each direction.
-#[must_use]
 pub fn bandwidth() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "bandwidth",
         "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000})
 }
 
 /// Without keys: sbr takes what it needs from the result.
-#[must_use]
 pub fn sbr() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "sbr"})
 }
 
 /// The VRF `blue`.
-#[must_use]
 pub fn vrf() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "blue"})
 }
 
 /// A shaper, which DEL without prevResult, or the reference's, leaves: it ends with the veth.
-#[must_use]
 pub fn is_shaper(line: &str) -> bool {
     line.contains(" qdisc ") && line.contains(" on veth")
 }
@@ -135,7 +126,61 @@ fn is_of_a_vrf(line: &str) -> bool {
 }
 
 /// The rule that the kernel makes with a namespace's first VRF, and keeps.
-#[must_use]
 pub fn is_vrf_rule(line: &str) -> bool {
     line.contains(" rule 1000: ")
+}
+
+/// Rules that containers share: where their own rules are, and what leads there.
+const SHARED: [&str; 9] = [
+    "CNI-HOSTPORT-DNAT",
+    "CNI-HOSTPORT-SETMARK",
+    "CNI-HOSTPORT-MASQ",
+    "CNI-FORWARD",
+    "CNI-ADMIN",
+    "CNI-ISOLATION-STAGE-1",
+    "CNI-ISOLATION-STAGE-2",
+    "FORWARD",
+    "OUTPUT",
+];
+
+/// Ports of two protocols, in both families.
+pub fn portmap() -> Value {
+    let mapping = |host: u16, container: u16, protocol: &str| json!({"hostPort": host, "containerPort": container, "protocol": protocol});
+    let mappings = [mapping(8080, 80, "tcp"), mapping(5353, 53, "udp"), mapping(8081, 81, "tcp")];
+    json!({"cniVersion": "1.0.0", "name": "net", "type": "portmap", "snat": true, "backend": "iptables",
+        "capabilities": {"portMappings": true}, "runtimeConfig": {"portMappings": mappings}})
+}
+
+/// The same in nf_tables.
+pub fn portmap_of_nft() -> Value {
+    with(portmap(), json!({"backend": "nftables"}))
+}
+
+/// With a policy, which has chains of its own.
+pub fn firewall() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "net", "type": "firewall", "backend": "iptables",
+        "ingressPolicy": "same-bridge"})
+}
+
+/// Rules of a policy stay after the reference's last container, and ours goes on without one only if it made all of them.
+pub fn are_of_a_policy(line: &str) -> bool {
+    line.contains("CNI-ISOLATION-STAGE-")
+}
+
+/// Whether a change is of what all containers share, which stays after the last one, as in the reference: not a rule with a
+/// container's name, address or port.
+pub fn are_shared(line: &str) -> bool {
+    let Some(object) = line.trim_start_matches(['+', '-', ' ']).strip_prefix("nft ") else {
+        return line.contains("/route_localnet");
+    };
+    let is_named = |attribute: &str| SHARED.iter().any(|name| object.contains(&format!(r#"{attribute}="{name}""#)));
+    // A note, a comment, a port's chain, a bridge, or an address of a packet.
+    let of_container = ["id: ", "CNI-DN-", "br0", "payload("].iter().any(|word| object.contains(word));
+    let is_native = object.contains("\"cni_hostport\"");
+    match object.split(' ').next() {
+        Some("table") => true,
+        Some("chain") => is_named("3") || is_native,
+        Some("rule") => !of_container && (is_named("2") || object.contains("CNI-HOSTPORT-") || is_native),
+        _ => false,
+    }
 }

@@ -176,7 +176,6 @@ pub fn normalised(result: &Value) -> Value {
     }
 }
 
-/// The text as [`normalised`] has it.
 pub fn normalised_text(text: &str) -> String {
     let is_hex = |text: &str| text.chars().all(|digit| digit.is_ascii_hexdigit());
     if text.len() == 17 && text.split(':').all(|byte| byte.len() == 2 && is_hex(byte)) {

@@ -26,7 +26,6 @@ pub fn device(node: &Node) -> Namespace {
     beyond
 }
 
-/// A node with the device, and a container of it.
 pub fn device_and_pod() -> (Node, Container) {
     let (node, pod) = node_with_pod();
     device(&node);
@@ -34,9 +33,6 @@ pub fn device_and_pod() -> (Node, Container) {
 }
 
 /// Checks that the device is on the host with all that it had, and that no record is left.
-///
-/// # Panics
-/// Panics where the device is not home, or not as before.
 #[track_caller]
 pub fn assert_home(node: &Node, point: &str) {
     let changes = node.changes();

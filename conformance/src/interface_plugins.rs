@@ -6,7 +6,6 @@ use crate::subjects::node;
 use serde_json::{Value, json};
 use testns::{Feature, Namespace, Node};
 
-/// An interface plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct InterfacePlugin {
     /// The plugin's name.

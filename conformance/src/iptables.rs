@@ -14,9 +14,6 @@ pub fn has_iptables() -> bool {
 }
 
 /// A program's output on a node.
-///
-/// # Panics
-/// The program is not installed, or its output is not text.
 pub fn on(node: &Node, program: &str, args: &[&str]) -> String {
     let output = node.host().enter(|| Command::new(program).args(args).output()).expect("run a program");
     String::from_utf8(output.stdout).expect("text")

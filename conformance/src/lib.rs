@@ -2,7 +2,7 @@
 //!
 //! `tests/plugins` has a module per section of the specification, then one per plugin; a test's name is the
 //! specification's sentence. `faults` has calls that fail, are killed or come all at once. `cni-conformance rules` maps the sentences
-//! to the kit's rules, `DIFFERENCES.md` lists what differs from the reference plugins on purpose.
+//! to the kit's rules, the pages of `plugins` list what differs from the reference plugins on purpose.
 
 pub mod subjects;
 
@@ -10,7 +10,6 @@ pub mod chained_plugins;
 pub mod configs;
 pub mod interface_plugins;
 
-pub mod libcni_operations;
 pub mod shared_objects;
 pub mod shell;
 
@@ -19,3 +18,9 @@ pub mod iptables;
 pub mod firewall;
 pub mod host_device;
 pub mod portmap;
+
+/// Runs an operation of our library to its end.
+pub fn wait<T>(operation: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(operation)
+}

@@ -4,18 +4,12 @@ use std::process::Command;
 use testns::Namespace;
 
 /// Runs a script of the shell in a namespace, and returns what it prints.
-///
-/// # Panics
-/// The script fails, or prints what is no text.
 #[track_caller]
 pub fn sh(namespace: &Namespace, script: &str) -> String {
     run(namespace, Command::new("sh").args(["-ec", script]))
 }
 
 /// Runs `ip` of iproute2 with these words in a namespace, and returns what it prints. Not by [`sh`]: busybox's has an `ip` of its own.
-///
-/// # Panics
-/// As [`sh`].
 #[track_caller]
 pub fn ip(namespace: &Namespace, words: &str) -> String {
     run(namespace, Command::new("ip").args(words.split(' ')))

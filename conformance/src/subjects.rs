@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use testns::{Container, Namespace, Node, Subject};
 
-/// The plugins that a test runs. Intended differences are asserted for both, and listed in `DIFFERENCES.md`.
+/// The plugins that a test runs. Intended differences are asserted for both, and listed in the plugins' pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// The suite's.
@@ -17,13 +17,10 @@ pub enum Who {
 
 impl Who {
     /// True for the suite's own executables.
-    #[must_use]
     pub fn is_ours(self) -> bool {
         self == Self::Ours
     }
 
-    /// The other set.
-    #[must_use]
     pub fn other(self) -> Self {
         match self {
             Self::Ours => Self::Reference,
@@ -33,7 +30,6 @@ impl Who {
 }
 
 /// The suite's plugins.
-#[must_use]
 pub fn ours() -> Subject {
     testns::note_panics();
     has_neighbour();
@@ -65,13 +61,11 @@ fn has_neighbour() {
 }
 
 /// A node with the suite's plugins.
-#[must_use]
 pub fn node() -> Node {
     Node::with(&ours())
 }
 
 /// A node with the suite's plugins, and a container of it.
-#[must_use]
 pub fn node_with_pod() -> (Node, Container) {
     let node = node();
     let pod = node.container();
@@ -79,7 +73,6 @@ pub fn node_with_pod() -> (Node, Container) {
 }
 
 /// The reference plugins; where there are none, prints that the test (or its half) is skipped.
-#[must_use]
 pub fn reference_or_skip() -> Option<Subject> {
     Subject::reference_or_skip(&running())
 }

@@ -9,10 +9,9 @@ mod vrf;
 
 pub(crate) use conformance::chained_plugins::*;
 
-use crate::configs::{Attached, drop_empty_dns, with};
-use crate::subjects::{node, node_with_pod, ours, reference_or_skip};
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Container, Node, Remains, Verb};
+use crate::configs::{Attached, drop_empty_dns};
+use crate::subjects::{node_with_pod, ours, reference_or_skip};
+use testns::{Container, Node, Verb};
 
 #[track_caller]
 fn assert_as(before: &testns::Snapshot, pod: &Container, stays: fn(&str) -> bool, point: &str) {
@@ -31,93 +30,6 @@ fn add_and_check_without_prev_result_say_that_another_plugin_comes_first() {
             assert!(failure.details.contains("it comes after an interface plugin"), "{failure:?}");
         }
         node.assert_as_before();
-    }
-}
-
-#[test]
-fn del_and_gc_need_neither_prev_result_nor_namespace_and_can_be_repeated() {
-    for chained in chained_plugins() {
-        for remains in Remains::ALL {
-            let (node, pod) = node_with_pod();
-            let before = bridged(&node, &pod);
-            node.remember();
-            let inside = pod.namespace().snapshot();
-            Attached::add(&node, &behind(&before, (chained.config)()), &pod).check().ok();
-            let held = std::fs::File::open(pod.namespace().path()).unwrap();
-            let attachment = pod.leave(remains);
-            for _ in 0..2 {
-                node.call(Verb::Del, (chained.config)(), &attachment).ok();
-            }
-            let gc = with((chained.config)(), json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
-            node.call(Verb::Gc, gc, Attachment::none()).ok();
-            if remains == Remains::Alive {
-                assert_as(&inside, &pod, chained.stays_inside, chained.name);
-            }
-            node.assert_as_before_except(|line| stays_on_node(line) || line.contains("/run/netns/"));
-            drop(held);
-        }
-    }
-}
-
-/// Two attachments to one network, which either may leave first: by DEL without prevResult, by GC, by DEL.
-#[test]
-fn two_attachments_of_a_container_never_touch_each_others() {
-    for chained in chained_plugins() {
-        let (node, pod) = node_with_pod();
-        let befores = ["eth0", "net1"].map(|ifname| bridged(&node, pod.attachment_as(ifname)));
-        let config = with((chained.config)(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
-        let add = |at: usize| Attached::add(&node, &behind(&befores[at], config.clone()), &befores[at].attachment);
-        let untouched = pod.namespace().snapshot();
-        let one = add(0);
-        // A link that was down has its IPv6 addresses checked again.
-        pod.namespace().wait_for_addresses();
-        node.remember();
-        let inside = pod.namespace().snapshot();
-        let valid = json!([{"containerID": pod.id(), "ifname": "eth0"}]);
-        let gc = with(config.clone(), json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}));
-        let leaves = |call: Call| {
-            add(1).check().ok();
-            one.check().ok();
-            call.run(&node).ok();
-            one.check().ok();
-            node.assert_as_before_except(stays_on_node);
-        };
-        leaves(Call::new(Verb::Del, &config, &befores[1].attachment));
-        pod.namespace().wait_for_addresses();
-        assert_as(&inside, &pod, chained.stays_inside, chained.name);
-        // GC knows no namespace, so the container stays as it is; a VRF takes no link twice.
-        leaves(Call::new(Verb::Gc, &gc, Attachment::none()));
-        node.call(Verb::Del, &config, &befores[1].attachment).ok();
-        let two = add(1);
-        one.del().ok();
-        two.check_and_del();
-        // A VRF lives until its last interface leaves.
-        let changes = testns::changes(&untouched, &pod.namespace().snapshot());
-        assert!(!changes.contains("vrf"), "{changes}");
-    }
-}
-
-/// Attachments that are valid stay; so do other networks'.
-#[test]
-fn gc_removes_what_is_not_valid_and_keeps_what_is() {
-    for chained in chained_plugins() {
-        let node = node();
-        let pods = [node.container_named("kept"), node.container_named("lost")];
-        let [kept, lost] = pods.each_ref().map(|pod| {
-            let before = bridged(&node, pod);
-            Attached::add(&node, &behind(&before, (chained.config)()), pod)
-        });
-        let collect = |network: &str, valid: Value| {
-            let own = json!({"cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": valid});
-            node.call(Verb::Gc, with((chained.config)(), own), Attachment::none()).ok();
-        };
-        node.remember();
-        collect("other", json!([]));
-        node.assert_as_before_except(comes_and_goes);
-        collect("net", json!([{"containerID": "kept", "ifname": "eth0"}]));
-        kept.check().ok();
-        lost.del().ok();
-        kept.del().ok();
     }
 }
 
@@ -143,7 +55,9 @@ fn what_one_added_the_other_checks_and_deletes() {
             attached.del().ok();
             attached.del().ok();
             assert_as(&inside, &pod, chained.stays_inside, &format!("{}, {second:?}", chained.name));
-            node.assert_as_before_except(|line| stays_on_node(line) || packet_filter::are_of_a_policy(line));
+            node.assert_as_before_except(|line| {
+                stays_on_node(line) || conformance::chained_plugins::are_of_a_policy(line)
+            });
         }
     }
 }

@@ -1,13 +1,21 @@
 //! `cnitool` with the suite's own executables: installed as on a node, then called as its README's tour does.
 
 mod add;
-mod debug_log;
 mod explain;
 mod gc;
 mod install;
 mod plan;
 mod readme_tour;
 mod show;
+
+use crate::subjects::ours;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, SystemTime};
+use testns::{Container, Node, PidNamespace, Subject};
 
 // What takes long, for `cargo test --workspace`: sick nodes (each is installed, damaged, examined and mended), installation killed
 // anywhere, and examples one after the other.
@@ -22,15 +30,6 @@ cfg_if::cfg_if! {
     }
 }
 
-use crate::subjects::ours;
-use serde_json::{Value, json};
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, SystemTime};
-use testns::{Container, Node, Subject};
-
 /// An installation of one file with many names. Copies of unoptimised executables take a second.
 const LINKED: &[&str] = &["--link", "hard"];
 
@@ -44,6 +43,7 @@ struct Tour {
     /// The network's subnet, without its last byte. No other test has it: GC looks for addresses in the namespaces of all
     /// processes, so also in those of tests that run beside this one.
     subnet: String,
+    processes: Option<PidNamespace>,
 }
 
 impl Tour {
@@ -58,7 +58,7 @@ impl Tour {
             {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
              "ipam": {"type": "host-local", "subnet": format!("{subnet}.0/24")}}]});
         std::fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
-        Self { node, bin_dir, subnet }
+        Self { node, bin_dir, subnet, processes: PidNamespace::new() }
     }
 
     /// The node with the suite installed.
@@ -84,16 +84,16 @@ impl Tour {
         format!("{}.{last}", self.subnet)
     }
 
-    /// Runs it in a PID namespace of its own: what has no link on the node is looked for in the namespaces of all processes,
+    /// Runs it in a PID namespace of the tour's own: what has no link on the node is looked for in the namespaces of all processes,
     /// so also of tests that run beside this one, whose links come and go all the time.
     fn run(&self, executable: &Path, words: &[&str]) -> Output {
-        let mut unshare = Command::new(UNSHARE);
-        // The emulated machine of the full kernel lacks it, and runs nothing else meanwhile.
-        if !Path::new(UNSHARE).exists() {
-            return self.run_among_processes(executable, words);
+        match &self.processes {
+            Some(processes) => {
+                let mut command = processes.command();
+                command.arg(executable).args(words).env_clear().env("CNI_PATH", &self.bin_dir).output().unwrap()
+            }
+            None => self.run_among_processes(executable, words),
         }
-        unshare.args(["--pid", "--fork", "--mount-proc"]).arg(executable).args(words);
-        unshare.env_clear().env("CNI_PATH", &self.bin_dir).output().unwrap()
     }
 
     /// Runs it where it sees the processes of all tests.
@@ -142,8 +142,6 @@ fn netns(pod: &Container) -> String {
     pod.namespace().path().display().to_string()
 }
 
-const UNSHARE: &str = "/usr/bin/unshare";
-
 /// README's commands from the installation to DEL, verbatim; only the build has been done before, and the folder of
 /// plugins is the node's.
 #[test]
@@ -171,4 +169,34 @@ fn the_readmes_commands_work_as_written() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_debug_log_has_a_line_for_each_step() {
+    let tour = Tour::with_plugins();
+    let netns = tour.node.container().namespace().path().display().to_string();
+    let log = |verb: &str| {
+        let mut command = Command::new(tour.bin_dir.join("cnitool"));
+        command.args([verb, "office", &netns]).env_clear().env("CNI_PATH", &tour.bin_dir).env("CNI_LOG", "debug");
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let steps = |verb: &str, steps: &[&str]| {
+        let log = log(verb);
+        let missing: Vec<_> = steps.iter().filter(|step| !log.lines().any(|line| line.contains(**step))).collect();
+        assert!(missing.is_empty(), "{missing:?} is not in\n{log}");
+    };
+    let (gateway, first) = (tour.address(1), tour.address(2));
+    steps(
+        "add",
+        &[
+            "create bridge cni0",
+            "create veth",
+            &format!("reserved address={first}"),
+            &format!("add address {first}/24 on eth0"),
+            "write sysctl",
+            &format!("add address {gateway}/24 on cni0"),
+            "create nft rule",
+        ],
+    );
+    steps("del", &[&format!("released address={first}"), "delete nft", "delete link veth"]);
 }

@@ -1,6 +1,5 @@
 //! The host-device plugin: a veth whose other end is elsewhere stands for the hardware.
 
-mod del_bounds;
 mod hostile_container;
 mod names;
 mod restore;
@@ -11,8 +10,10 @@ use crate::subjects::node;
 use conformance::host_device::{RECORDS, assert_home, config, device, device_and_pod, may_stay, records};
 use conformance::shell::ip;
 use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use testns::trace::Syscall;
-use testns::{Attachment, Call, Container, Remains, Verb};
+use testns::{Attachment, Call, Container, Feature, Remains, Verb};
 
 /// What the kernel does with hardware whose namespace ends: it has the name that it had there, and is down.
 fn return_to_host(pod: &Container, name: &str) {
@@ -41,6 +42,21 @@ fn host_device_is_the_containers_interface_until_del() {
         assert!(pod.namespace().find_link("eth0").is_none());
         assert_home(&node, "after DEL");
     }
+}
+
+#[test]
+fn a_device_is_found_by_any_name_and_comes_home_with_it() {
+    let node = node();
+    device(&node);
+    for name in ["dev1alt", "enp82s0f0np0s0longname"] {
+        node.host().add_alt_name("dev1", name);
+        let attached = Attached::add(&node, &config(json!({"device": name})), &node.container());
+        attached.check().ok();
+        attached.del().ok();
+        assert!(node.host().find_link("dev1").is_some());
+    }
+    let shown = ip(node.host(), "link show dev1");
+    assert!(shown.contains("altname dev1alt") && shown.contains("altname enp82s0f0np0s0longname"), "{shown}");
 }
 
 /// DEL takes as long as the kernel needs to move the device: each wait is for a netlink answer, no process is started.
@@ -182,4 +198,45 @@ fn a_device_comes_home_from_an_add_that_fails_behind_the_move() {
     let error = node.call(Verb::Add, config(json!({"ipam": routes})), &pod).fails();
     assert!(error.details.contains("Undone: device dev1 back on the host; addresses released"), "{error:?}");
     assert_home(&node, "after the failed ADD");
+}
+
+const MANY: usize = 150;
+
+/// Links on top of the device end by a few requests: each waits for the kernel's grace period.
+#[test]
+fn many_links_on_the_device_end_at_once() {
+    testns::needs!(Feature::Macvlan.or_skip());
+    let (node, pod) = device_and_pod();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    let file = node.work_dir().join("batch");
+    let all = (0..MANY).map(|number| format!("link add mv{number} link eth0 type macvlan mode bridge\n"));
+    std::fs::write(&file, all.collect::<String>()).unwrap();
+    ip(pod.namespace(), &format!("-batch {}", file.display()));
+    let traced = attached.call(testns::Verb::Del).trace(&node);
+    traced.reply.ok();
+    assert!(traced.counts()["sendto"] < 60, "{:#?}", traced.counts());
+    assert_eq!(pod.namespace().links().iter().filter(|link| link.name.starts_with("mv")).count(), 0);
+    assert!(node.host().find_link("dev1").is_some());
+}
+
+/// Each list of the container's links is interrupted by the next link.
+#[test]
+fn a_container_that_keeps_making_links_does_not_keep_the_device() {
+    let (node, pod) = device_and_pod();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    pod.namespace().crowd_links(200);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                pod.namespace().pass_links(20);
+            }
+        });
+        let begin = Instant::now();
+        let reply = attached.del();
+        is_over.store(true, Ordering::Relaxed);
+        reply.ok();
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    });
+    assert!(node.host().find_link("dev1").is_some());
 }

@@ -1,7 +1,7 @@
 //! With the Go reference plugins on one node: an upgrade in either direction, and both at once.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, bridge, dual, unshared, with};
+use crate::configs::{Attached, addresses, bridge, dual, unshared, v4, with};
 use crate::masquerade::iptables_rules;
 use crate::ptp::ptp;
 use crate::subjects::{ours, reference_or_skip};
@@ -53,6 +53,36 @@ fn gc_keeps_addresses_while_their_veths_may_have_them() {
         node.host().delete_link(lost.host_veth());
         collect();
         assert!(held(&kept) && !held(&lost));
+    }
+}
+
+/// The reference's address plugin has freed the addresses, there is no result, and nothing marks the link.
+#[test]
+fn what_a_failed_add_of_the_reference_left_ours_removes() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let ranges = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.1.0/24"}], [{"subnet": "fd07:1::/64"}]]});
+    // The bridge has an address already; a route needs a gateway that cannot be reached.
+    let unreachable = json!([{"dst": "10.9.0.0/16", "gw": "192.0.2.1"}]);
+    for own in [
+        json!({"isGateway": true, "ipam": {"type": "host-local", "subnet": "10.7.1.0/24"}}),
+        json!({"isGateway": true, "ipam": ranges}),
+        json!({"ipam": with(v4(), json!({"routes": unreachable}))}),
+    ] {
+        let node = Node::with(&theirs);
+        let first =
+            json!({"name": "first", "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.98.0.0/24"}});
+        Attached::add(&node, &bridge(first.clone()), &node.container());
+        let (pod, config) = (node.container(), bridge(own));
+        node.call(Verb::Add, &config, &pod).fails();
+        assert!(pod.namespace().find_link("eth0").is_some());
+        node.install(&ours());
+        let elsewhere = Attachment { container_id: "c9".to_owned(), ..pod.attachment() };
+        let other = with(config.clone(), json!({"ipam": {"type": "host-local", "subnet": "10.99.0.0/24"}}));
+        node.call(Verb::Del, &other, elsewhere).ok();
+        assert!(pod.namespace().find_link("eth0").is_some());
+        node.call(Verb::Del, &config, &pod).ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        Attached::add(&node, &bridge(first), &pod).del().ok();
     }
 }
 

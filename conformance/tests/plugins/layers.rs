@@ -1,6 +1,6 @@
-//! The folders of the workspace are layers: no crate depends on one of a later folder.
+//! The folders of the workspace are layers: no crate depends on one of a later folder. All of them together have a budget.
 
-use crate::sources::sources_or_skip;
+use crate::sources::{files_below, sources_or_skip};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -58,4 +58,24 @@ fn no_crate_depends_on_one_of_a_later_folder() {
         up.extend(dependencies(&manifest, &crates).filter(later).map(|other| format!("{member} -> {other}")));
     }
     assert!(up.is_empty(), "{up:?}");
+}
+
+/// Limits of what the folders have: a change that adds deletes as much elsewhere, and what is saved lowers the limit. The goals
+/// are 150,000 lines of Rust and 45,000 words of Markdown.
+const RUST_LINES: usize = 183_000;
+const MARKDOWN_WORDS: usize = 45_000;
+
+#[test]
+fn code_and_pages_keep_to_their_budget() {
+    let Some(workspace) = sources_or_skip() else { return };
+    let texts = |extension: &'static str| {
+        let files = LAYERS.iter().flat_map(|layer| files_below(&workspace.join(layer), extension));
+        let of_root = fs::read_dir(&workspace).unwrap().map(|entry| entry.unwrap().path());
+        let of_root = of_root.filter(move |path| path.extension().is_some_and(|own| own == extension));
+        files.chain(of_root).map(|file| fs::read_to_string(file).unwrap()).collect::<Vec<_>>()
+    };
+    let lines: usize = texts("rs").iter().map(|text| text.lines().count()).sum();
+    let words: usize = texts("md").iter().map(|text| text.split_whitespace().count()).sum();
+    assert!(lines <= RUST_LINES, "{lines} lines of Rust, more than {RUST_LINES}: what can go?");
+    assert!(words <= MARKDOWN_WORDS, "{words} words of Markdown, more than {MARKDOWN_WORDS}: what can go?");
 }

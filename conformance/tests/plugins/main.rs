@@ -1,7 +1,6 @@
 //! The specification as tests: a module per section, then one per plugin.
 
 #![expect(clippy::disallowed_methods, reason = "programs are looked for in PATH")]
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 use conformance::configs;
@@ -36,8 +35,6 @@ mod veth_plugins;
 
 mod cnitool;
 
-#[cfg(feature = "every-test")]
-mod cargo_features;
 mod conflists;
 mod errors;
 mod interop;

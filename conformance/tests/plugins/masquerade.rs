@@ -1,6 +1,6 @@
 //! ipMasq: packets that pods send outside have the node's address as source, and no other packets do.
 
-use crate::bridge::{nft_for_containers, stays};
+use crate::bridge::nft_for_containers;
 use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
 use crate::subjects::{Who, each, node, node_with_pod, skip};
 use conformance::iptables::{has_iptables, saved};
@@ -14,7 +14,6 @@ use std::time::Duration;
 use testns::{Call, Namespace, Node, Remains, Transport, Verb, exchange};
 
 const LONG: Duration = Duration::from_secs(10);
-const BOTH: [(&str, &str); 2] = [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")];
 
 fn config(own: Value) -> Value {
     bridge(with(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()}), own))
@@ -98,30 +97,6 @@ fn multicast_is_not_translated() {
 
 fn rules(node: &Node) -> usize {
     nft_for_containers(node).iter().filter(|line| line.starts_with("nft rule ")).count()
-}
-
-/// DEL of one container leaves the other's masquerade rules; the last DEL removes the tables too.
-#[test]
-fn del_removes_one_containers_masquerade() {
-    each(|_, node| {
-        let (remote, one, two) = (machine_outside(node), node.container(), node.container());
-        node.host().wait_until_settled("uplink");
-        node.host().wait_for_addresses();
-        node.remember();
-        let first = Attached::add(node, &config(json!({})), &one);
-        let second = Attached::add(node, &config(json!({})), &two);
-        first.del().ok();
-        for (there, here) in BOTH {
-            assert_eq!(seen_by(&remote, there, two.namespace()), ip(here));
-        }
-        second.check_and_del();
-        node.assert_as_before_except(|line| stays(line) || is_uplink(line));
-    });
-}
-
-/// With forwarding on, the kernel adds a router's anycast addresses.
-fn is_uplink(line: &str) -> bool {
-    line.contains("uplink") && (line.contains("sysctl") || line.ends_with("type 4"))
 }
 
 /// The reference in this case: rules of a container whose namespace is gone stay.

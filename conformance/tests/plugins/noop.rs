@@ -4,7 +4,7 @@ use crate::subjects::node;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
-use testns::{Attachment, Call, Node, Remains, Reply, Verb};
+use testns::{Attachment, Call, Node, Reply, Verb};
 
 const DEFAULT_VERSIONS: [&str; 8] = ["0.-42.0", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
@@ -208,20 +208,4 @@ fn the_version_gate_follows_the_control_file() {
 
     let bench = Bench { version: "0.-42.0", ..Bench::new(&json!({"ReportResult": "{}"})) };
     bench.call(Verb::Del, &bench.config()).ok();
-}
-
-#[test]
-fn its_own_namespace_is_refused() {
-    let bench = Bench::new(&json!({"ReportResult": "{}"}));
-    let pod = bench.node.container();
-    let call = |netns: &str| {
-        let call = Call::new(Verb::Add, bench.config(), &pod).args(&bench.args());
-        call.variable("CNI_NETNS", netns)
-    };
-    call("/proc/self/ns/net").run(&bench.node).fails_with(8);
-    assert_eq!(bench.control().get("Command"), None);
-    let del = Call::new(Verb::Del, bench.config(), &pod).args(&bench.args());
-    del.variable("CNI_NETNS", "/proc/self/ns/net").run(&bench.node).ok();
-    call("/proc/self/ns/net").variable("CNI_NETNS_OVERRIDE", "TRUE").run(&bench.node).ok();
-    call(&pod.leave(Remains::Gone).netns).run(&bench.node).ok();
 }

@@ -7,7 +7,7 @@ use crate::subjects::{probe_node, reference_or_skip};
 use expect_test::expect;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -80,27 +80,6 @@ fn a_verb_that_is_not_utf8_is_unknown() {
     let object: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &object["code"]), (Some(1), &json!(4)));
     assert_eq!(object["msg"], "unknown CNI_COMMAND: AD\u{fffd}");
-}
-
-/// SPEC 2, VERSION: it prints the versions and needs no other variable and no config.
-#[test]
-fn version_needs_nothing_and_does_not_wait_for_stdin() {
-    let node = probe_node();
-    let mut child = Command::new(node.bin_dir().join("probe"))
-        .env_clear()
-        .env("CNI_COMMAND", "VERSION")
-        .stdin(Stdio::piped()) // and left open
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut text = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert!(child.wait().unwrap().success());
-    let reply: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        reply,
-        json!({"cniVersion": "1.1.0", "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]})
-    );
 }
 
 /// Without a verb, a person is asking: about text on stderr, exit status 0.
@@ -180,19 +159,6 @@ fn the_version_gate_is_code_1() {
     assert_eq!(fails(Verb::Gc, "1.0.0"), (1, "config version does not allow GC".into()));
     assert_eq!(fails(Verb::Status, "1.0.0"), (1, "config version does not allow STATUS".into()));
     assert_eq!(fails(Verb::Check, "x.y").0, 6);
-}
-
-/// SPEC 5: the error object carries the config's version, also an old one.
-#[test]
-fn errors_carry_the_configs_version() {
-    let node = probe_node();
-    let pod = node.container();
-    let reply = probe(&node, Verb::Add, r#"{"cniVersion": "0.3.1", "name": "n", "do": 5}"#, &pod);
-    let object: Value = serde_json::from_str(&reply.output.stdout).unwrap();
-    assert_eq!(object["cniVersion"], "0.3.1");
-    let reply = probe(&node, Verb::Add, r#"{"cniVersion": "0.4.0", "name": "a/b"}"#, &pod);
-    let object: Value = serde_json::from_str(&reply.output.stdout).unwrap();
-    assert_eq!(object["cniVersion"], "0.4.0");
 }
 
 /// A plugin must not work on its own namespace; that is checked before any change. For DEL, and for the delegate that
@@ -279,17 +245,6 @@ fn wait_for(child: &mut Child, words: &str) {
         assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it said {words:?}");
     }
     child.stderr = Some(lines.into_inner());
-}
-
-/// As in the reference's decoder, keys match in any case, null means absent and the last of equal keys counts.
-#[test]
-fn keys_are_read_as_go_reads_them() {
-    let node = probe_node();
-    let pod = node.container();
-    let config = r#"{"CNIVERSION": "1.0.0", "Name": "x", "name": "n", "DO": null, "unknown": [1],
-        "PrevResult": {"CniVersion": "1.0.0", "IPs": [{"Address": "10.1.0.5/24", "Interface": null}]}}"#;
-    let result = probe(&node, Verb::Add, config, &pod).ok();
-    assert_eq!(result, json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}]}));
 }
 
 #[test]

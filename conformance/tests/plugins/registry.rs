@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use testns::Subject;
 
 /// A line of the list.
@@ -71,7 +72,7 @@ fn the_readme_has_a_row_for_each_plugin() {
     let row = |line: &Line| format!("| [`{}`](plugins/{}) | {} |", line.name, line.folder, in_words(line.kind));
     let missing: Vec<_> = PLUGINS.iter().map(row).filter(|row| !readme.contains(row)).collect();
     assert!(missing.is_empty(), "{missing:#?}");
-    let rows = readme.lines().filter(|line| line.ends_with("/README.md) |")).count();
+    let rows = readme.lines().filter(|line| line.starts_with("| [`") && line.contains("](plugins/")).count();
     assert_eq!(rows, PLUGINS.len() + 2, "with noop and cluster, which the list does not have");
 }
 
@@ -161,5 +162,38 @@ fn the_example_of_each_readme_is_a_network() {
         let result = chain.add().map_err(of_readme).unwrap();
         chain.check(&result).map_err(of_readme).unwrap();
         chain.del(&result).map_err(of_readme).unwrap();
+    }
+}
+
+/// The executables that are installed.
+const EXECUTABLES: [&str; 2] = ["cni-plugins", "cnitool"];
+
+/// Crates with their versions, and the features that each has when cargo builds `packages`.
+fn features(workspace: &Path, packages: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    let words = ["tree", "--offline", "--edges=normal", "--prefix=none", "--format={p};{f}", "--no-dedupe"];
+    let output = cargo.args(words).args(packages).current_dir(workspace).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut features = BTreeMap::<_, BTreeSet<String>>::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let Some((package, list)) = line.split_once(';') else { continue };
+        features.entry(package.to_owned()).or_default().extend(list.split(',').map(str::to_owned));
+    }
+    features
+}
+
+#[test]
+fn every_build_command_gives_the_same_executables() {
+    let Some(workspace) = sources_or_skip() else { return };
+    let both = EXECUTABLES.map(|name| ["-p", name]).concat();
+    let commands = [both, vec!["--workspace"]].map(|words| (words.join(" "), features(&workspace, &words)));
+    for executable in EXECUTABLES {
+        let alone = features(&workspace, &["-p", executable]);
+        assert!(alone.len() > 50, "only {} crates", alone.len());
+        for (command, together) in &commands {
+            let differs = |(name, features): &(&String, &BTreeSet<String>)| together.get(*name) != Some(features);
+            let crates: Vec<_> = alone.iter().filter(differs).map(|(name, _)| (name, together.get(name))).collect();
+            assert!(crates.is_empty(), "`{command}` builds {executable} with other features of {crates:#?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::configs::with;
 use crate::subjects::skip;
-pub(crate) use conformance::libcni_operations::wait;
+pub(crate) use conformance::wait;
 use libcni::cni_spec::SpecVersion;
 use libcni::{CapabilityArgs, NetworkConf, Runtime};
 use serde_json::{Map, Value, json};
@@ -14,7 +14,6 @@ use testns::{Attachment, Call, Node, Reply, Verb};
 /// The source of each plugin of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Set {
-    /// The reference's.
     Reference,
     /// Ours, and the reference's for types that we lack: a node on the day of its migration.
     OursFirst,

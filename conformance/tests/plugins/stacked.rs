@@ -1,14 +1,13 @@
 //! macvlan, ipvlan and vlan: what the three have in common, as tests that each of them passes, then what is one's alone.
 
 mod macvlan_only;
-mod vlan_only;
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, dual, normalised, with};
+use crate::configs::{Attached, addresses, dual, ip, normalised, with};
 use crate::interface_plugins::{IPVLAN, InterfacePlugin, LinkPlace, MACVLAN, VLAN, each_interface_plugin};
 use crate::subjects::reference_or_skip;
 use serde_json::{Value, json};
-use testns::{Attachment, Call, Feature, Namespace, Node, Remains, Subject, Verb};
+use testns::{Attachment, Call, Feature, Namespace, Node, Subject, Verb};
 
 /// Network `net` of 1.0.0 on `uplink`, with one address of each family; `own` adds keys or replaces them.
 fn config(kind: InterfacePlugin, own: Value) -> Value {
@@ -29,7 +28,7 @@ fn status(node: &Node, config: Value) -> testns::Reply {
     node.call(Verb::Status, with(config, json!({"cniVersion": "1.1.0"})), Attachment::none())
 }
 
-/// The result has the one interface, and IPAM's addresses and routes; `dns` is the config's alone.
+/// The result has the one interface, and IPAM's addresses and routes; `dns` is the config's.
 fn makes_a_link_and_takes_it_away(kind: InterfacePlugin) {
     let (node, _outside) = node();
     let pod = node.container();
@@ -60,56 +59,17 @@ fn makes_a_link_and_takes_it_away(kind: InterfacePlugin) {
     node.assert_as_before_except(stays);
 }
 
-/// The master and the default route are gone, and of the container there is more or less left.
-fn del_needs_no_master(kind: InterfacePlugin) {
-    for remains in Remains::ALL {
-        for with_result in [true, false] {
-            let (node, _outside) = node();
-            let pod = node.container();
-            let attached = Attached::add(&node, &config(kind, json!({})), &pod);
-            // The links on it go, too.
-            node.host().delete_link("uplink");
-            let attachment = pod.leave(remains);
-            // No key that ADD may have had is needed.
-            for config in [&attached.config, &without(attached.config.clone(), "master")] {
-                let call = Call::new(Verb::Del, config, &attachment);
-                let call = if with_result { call.prev_result(&attached.result) } else { call };
-                call.run(&node).ok();
-            }
-            let left: Vec<String> =
-                node.changes().lines().filter(|line| line.contains("/10.7.0.2 ")).map(str::to_owned).collect();
-            assert!(left.is_empty(), "{remains:?}, prevResult {with_result}: {left:#?}");
-        }
+/// udev gives a link its long names as alternative ones.
+fn master_is_found_by_any_name(kind: InterfacePlugin) {
+    let (node, _outside) = node();
+    for name in ["alt0p0", "enp81s0f0np0s0longname"] {
+        node.host().add_alt_name("uplink", name);
+        let config = config(kind, json!({"master": name}));
+        status(&node, config.clone()).ok();
+        let attached = Attached::add(&node, &config, &node.container());
+        attached.check_and_del();
+        attached.del().ok();
     }
-}
-
-fn del_leaves_the_link_of_another(kind: InterfacePlugin) {
-    let (node, _outside) = node();
-    let pod = node.container();
-    let attached = Attached::add(&node, &config(kind, json!({})), &pod);
-    let other = kind.config(1, json!({"name": "other"}));
-    node.call(Verb::Add, &other, &pod).fails_with(103);
-    node.call(Verb::Del, &other, &pod).ok();
-    assert!(pod.namespace().find_link("eth0").is_some());
-    // An alias that the container has written keeps nothing from a DEL that has ADD's result.
-    pod.namespace().set_alias("eth0", "cni:x/y/eth0");
-    attached.del().ok();
-    assert!(pod.namespace().find_link("eth0").is_none());
-    let foreign = node.container();
-    foreign.namespace().add_link("eth0", "bridge");
-    node.call(Verb::Del, &other, &foreign).ok();
-    assert!(foreign.namespace().find_link("eth0").is_some());
-}
-
-fn failed_add_leaves_nothing(kind: InterfacePlugin) {
-    let (node, _outside) = node();
-    let ipam =
-        json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.8.0.0/16", "gw": "10.99.0.1"}]});
-    let pod = node.container();
-    let error = node.call(Verb::Add, config(kind, json!({"ipam": ipam})), &pod).fails();
-    assert!(error.details.contains("link eth0 deleted in the container; addresses released"), "{error:?}");
-    assert!(pod.namespace().find_link("eth0").is_none());
-    node.assert_as_before_except(stays);
 }
 
 fn missing_master_is_named_with_those_that_are_there(kind: InterfacePlugin) {
@@ -229,11 +189,9 @@ each_interface_plugin! {
     macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN;
     (
         makes_a_link_and_takes_it_away
-        del_needs_no_master
-        del_leaves_the_link_of_another
-        failed_add_leaves_nothing
         missing_master_is_named_with_those_that_are_there
         mtu_above_the_masters_is_refused_with_both
+        master_is_found_by_any_name
         master_may_be_in_the_container
         check_finds_what_differs
         status_says_why_not
@@ -309,4 +267,57 @@ fn ipvlan_in_a_chain_takes_master_and_addresses() {
     Call::new(Verb::Add, &config, &pod).prev_result(&two).run(&node).fails_with(7);
     node.call(Verb::Add, without(self::config(IPVLAN, json!({})), "ipam"), &pod).fails_with(7);
     node.assert_as_before_except(stays);
+}
+
+/// The same VLAN on both ends of a cable: one in a container, one in the namespace that the uplink leads to. When ADD returns, the
+/// container's addresses answer the first request from there.
+#[test]
+fn vlan_packets_pass_between_the_ends_of_one_vlan() {
+    testns::needs!(Feature::Vlan.or_skip());
+    let (node, outside) = node();
+    let pod = node.container();
+    let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
+    let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
+    let far = Attached::add(&node, &config(VLAN, far), beyond);
+    let near = Attached::add(&node, &config(VLAN, json!({})), &pod);
+    let plain = |attached: &Attached<'_>| {
+        let all = addresses(&attached.result).into_iter();
+        all.map(|address| ip(address.split('/').next().unwrap())).collect::<Vec<_>>()
+    };
+    for to in plain(&near) {
+        assert!(outside.pings(to, std::time::Duration::ZERO), "{to} does not answer");
+    }
+    plain(&far).into_iter().for_each(|to| pod.namespace().ping(to));
+}
+
+fn far_addresses() -> Value {
+    let (v4, v6) = (
+        json!({"subnet": "10.7.0.0/24", "rangeStart": "10.7.0.100"}),
+        json!({"subnet": "fd07::/64", "rangeStart": "fd07::100"}),
+    );
+    json!({"type": "host-local", "ranges": [[v4], [v6]]})
+}
+
+#[test]
+fn vlan_that_is_taken_names_its_container() {
+    testns::needs!(Feature::Vlan.or_skip());
+    let (node, _outside) = node();
+    let (one, other) = (node.container_named("c1"), node.container());
+    Attached::add(&node, &config(VLAN, json!({})), &one);
+    let error = node.call(Verb::Add, config(VLAN, json!({})), &other).fails_with(103);
+    let place = one.attachment().netns;
+    let expected =
+        format!("cannot create VLAN 100 of uplink: it has an interface already: eth0 in {place} (cni:net/c1/eth0)");
+    assert_eq!(error.msg, expected);
+    assert!(other.namespace().find_link("eth0").is_none());
+}
+
+#[test]
+fn vlan_of_a_master_that_is_down_is_refused() {
+    let (node, _outside) = node();
+    node.host().set_down("uplink");
+    node.remember();
+    let error = node.call(Verb::Add, config(VLAN, json!({})), &node.container()).fails();
+    assert_eq!(error.msg, "cannot use master uplink on the host: it is down");
+    node.assert_as_before();
 }

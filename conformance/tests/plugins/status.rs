@@ -1,6 +1,6 @@
 //! STATUS as runtimes ask it: every five seconds for ever, also on a node that is busy.
 
-use crate::configs::{Attached, bridge, with};
+use crate::configs::{Attached, bridge, unshared, with};
 use crate::interface_plugins::{MACVLAN, PTP};
 use crate::subjects::node;
 use nix::libc;
@@ -47,7 +47,7 @@ fn status_after_the_first_of_a_boot_takes_no_lock_and_makes_nothing() {
     }
     {
         let (node, _outside) = PTP.node(1);
-        waits_for_nothing(&node, &PTP.config(0, json!({"ipMasqBackend": "nftables"})));
+        waits_for_nothing(&node, &PTP.config(0, json!({"ipMasqBackend": "nftables", "ipam": unshared().v4()})));
     }
     MACVLAN.run(|kind| {
         let (node, _outside) = kind.node(1);

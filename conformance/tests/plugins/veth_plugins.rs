@@ -4,7 +4,9 @@ use crate::bridge::stays;
 use crate::configs::{Attached, addresses, dual, first_ip, ip, v6};
 use crate::interface_plugins::{InterfacePlugin, each_interface_plugin};
 use crate::subjects::{each, node, node_with_pod};
+use nix::errno::Errno;
 use serde_json::{Value, json};
+use testns::trace::{Fate, Syscall};
 use testns::{Call, Namespace, Node, Remains, Verb};
 
 /// Whether the Ethernet address of a link of the node was set (`NET_ADDR_SET`). udev replaces addresses that the kernel chose at random
@@ -88,11 +90,49 @@ fn an_address_stays_held_while_its_link_or_its_rules_are_left(kind: InterfacePlu
     }
 }
 
+/// A node that has routes by router advertisements keeps them when the first container of IPv6 makes it a router, and takes further
+/// advertisements; an ADD that may not make it one leaves the node as it was.
+fn a_node_keeps_what_routers_advertise(kind: InterfacePlugin) {
+    const UPLINK: &str = "up.0";
+    let node = node();
+    let (host, router) = (node.host(), node.remote("router"));
+    host.add_veth(UPLINK, &router, "lan");
+    router.set_sysctl("net/ipv6/conf/lan/forwarding", "1");
+    host.set_sysctl("net/ipv6/conf/all/forwarding", "0");
+    let key = format!("net/ipv6/conf/{UPLINK}/accept_ra");
+    host.set_sysctl(&key, "1");
+    router.set_up("lan");
+    host.set_up(UPLINK);
+    let advertised = |host: &Namespace| host.routes().iter().any(|route| route.to == "::/0");
+    let advertise = || {
+        host.wait_for("a route by an advertisement", |host| {
+            router.advertise_router("lan", "2001:db8::".parse().unwrap());
+            advertised(host)
+        });
+    };
+    advertise();
+    let config = kind.config(0, json!({"ipMasq": false, "ipam": v6()}));
+    let is_made_router = |call: &Syscall| {
+        let is_key = call.descriptor().is_some_and(|path| path.ends_with("conf/all/forwarding"));
+        (is_key && call.name().contains("write")).then_some(Errno::EROFS)
+    };
+    let call = Call::new(Verb::Add, &config, &node.container());
+    call.try_traced(&node, Some((1, Fate::FailWhere(is_made_router)))).expect("no call takes that long").reply.fails();
+    assert!(host.sysctl(&key) == "1" && advertised(host));
+    let reply = Call::new(Verb::Add, &config, &node.container()).run(&node);
+    reply.ok();
+    assert!(reply.output.stderr.contains(&key), "{reply}");
+    assert!(host.sysctl(&key) == "2" && advertised(host));
+    host.delete_route("::/0");
+    advertise();
+}
+
 each_interface_plugin! {
     bridge: BRIDGE, ptp: PTP;
     (
         two_pods_reach_each_other_and_the_gateway
         a_link_that_another_process_put_in_the_place_of_the_host_veth_stays
         an_address_stays_held_while_its_link_or_its_rules_are_left
+        a_node_keeps_what_routers_advertise
     )
 }

@@ -5,7 +5,6 @@ use crate::subjects::each;
 use crate::veth_plugins::{Tamper, check_fails_after};
 use conformance::shell::sh;
 use serde_json::{Value, json};
-use testns::{Container, Node};
 
 /// An earlier result that ADD has passed on may have an interface of the same name in another namespace.
 #[test]
@@ -41,30 +40,6 @@ fn check_fails_when_what_the_result_does_not_show_is_missing() {
         return;
     }
     check_fails_after(&config(), &SEEN_BY_OURS);
-}
-
-fn check_with(node: &Node, pod: &Container, change: impl FnOnce(&mut Value)) -> i32 {
-    let mut attached = Attached::add(node, &config(), pod);
-    change(&mut attached.result);
-    attached.check().output.code()
-}
-
-/// SPEC 2, CHECK: the expected interfaces and addresses are those of prevResult.
-#[test]
-fn check_compares_with_prev_result() {
-    let changes: [fn(&mut Value); 5] = [
-        |result| result["ips"][0]["address"] = json!("10.7.0.99/24"),
-        |result| result["interfaces"][2]["sandbox"] = json!("/run/netns/another"),
-        |result| result["interfaces"][2]["mac"] = json!("0a:00:00:00:00:66"),
-        |result| result["routes"][0]["dst"] = json!("10.99.0.0/16"),
-        |result| result["interfaces"][0]["mac"] = json!("0a:00:00:00:00:66"),
-    ];
-    each(|who, node| {
-        for (number, change) in changes.iter().enumerate() {
-            let code = check_with(node, &node.container(), change);
-            assert!(code != 0, "{who:?} accepts change {number}");
-        }
-    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::stays;
 use crate::configs::{Attached, bridge, dual, with};
-use crate::subjects::{each, node, node_with_pod};
+use crate::subjects::{node, node_with_pod};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::path::Path;
@@ -11,46 +11,6 @@ use testns::{Call, Remains, Verb};
 fn full(own: Value) -> Value {
     let base = json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
     bridge(with(base, own))
-}
-
-/// SPEC 2, DEL: a runtime may have lost the runtimeConfig of ADD.
-#[test]
-fn del_does_not_need_the_runtime_config() {
-    each(|who, node| {
-        let runtime = json!({"runtimeConfig": {"mac": "0a:00:00:00:00:05", "ips": ["10.7.0.50", "fd07::50"],
-            "ipRanges": [[{"subnet": "fd99::/64"}]]}});
-        let pod = node.container();
-        let attached = Attached::add(node, &full(runtime), &pod);
-        assert_eq!(crate::configs::addresses(&attached.result).len(), 3);
-        let reply = node.call(Verb::Del, full(json!({})), &pod);
-        if !who.is_ours() {
-            // Two addresses of a family: the reference cannot empty the chain that both have jumps to.
-            assert!(reply.fails().msg.contains("Device or resource busy"));
-            return;
-        }
-        reply.ok();
-        node.assert_as_before_except(stays);
-    });
-}
-
-/// DEL after the administrator deleted the bridge, or the container its link. The reference finds its masquerade rules
-/// by the addresses that are left on the link.
-#[test]
-fn del_succeeds_when_things_are_gone() {
-    each(|who, node| {
-        let pod = node.container();
-        let attached = Attached::add(node, &full(json!({})), &pod);
-        node.host().delete_link("br0");
-        attached.del().ok();
-        let attached = Attached::add(node, &full(json!({})), &pod);
-        pod.namespace().delete_link("eth0");
-        attached.del().ok();
-        if !who.is_ours() {
-            assert!(node.changes().contains("pod1"), "{}", node.changes());
-            return;
-        }
-        node.assert_as_before_except(stays);
-    });
 }
 
 /// ADD takes another name where a foreign link has the name of the host veth, and DEL still finds the veth by its alias, whether

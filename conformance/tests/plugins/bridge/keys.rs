@@ -1,7 +1,7 @@
 //! Keys of the bridge, its ports and the container's interface.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, first_ip, ip, v6, with};
+use crate::configs::{Attached, bridge, dual, first_ip, ip, layer2, v4, v6, with};
 use crate::subjects::{each, node, node_with_pod};
 use nix::mount::{MsFlags, mount, umount};
 use serde_json::{Value, json};
@@ -172,18 +172,37 @@ fn values_that_are_right_need_no_writable_proc_sys() {
     });
 }
 
-/// ADD fails where router advertisements cannot be refused. The reference continues.
+/// Where `/proc/sys` is read-only a network without IPv6 works as the reference's, with a warning. One with IPv6 does not, as
+/// router advertisements cannot be refused; nor does a gateway whose packets the node would not forward.
 #[test]
-fn add_fails_where_advertisements_cannot_be_refused() {
-    each(|who, node| {
-        let _read_only = ReadOnlyProcSys::mount();
-        let reply = node.call(Verb::Add, bridge(json!({})), &node.container());
-        assert_eq!(reply.output.code() != 0, who.is_ours(), "{reply}");
-        if who.is_ours() {
-            let failure = reply.fails();
-            assert!(failure.msg.contains("accept_ra") && failure.msg.contains("read-only"), "{failure:?}");
-        }
-    });
+fn what_a_network_does_not_need_is_a_warning_where_proc_sys_is_read_only() {
+    let ptp = |ipam: Value| json!({"cniVersion": "1.0.0", "name": "net", "type": "ptp", "ipam": ipam});
+    for (config, forwards, refused) in [
+        (bridge(json!({})), "0", None),
+        (bridge(json!({"isGateway": true})), "1", None),
+        (bridge(json!({"isGateway": true})), "0", Some("ip_forward")),
+        (layer2(json!({})), "0", None),
+        (ptp(v4()), "1", None),
+        (ptp(v4()), "0", Some("ip_forward")),
+        (bridge(json!({"isGateway": true, "ipam": v6()})), "1", Some("accept_ra")),
+        (ptp(v6()), "1", Some("accept_ra")),
+    ] {
+        each(|who, node| {
+            node.host().set_sysctl("net/ipv4/ip_forward", forwards);
+            node.host().set_sysctl("net/ipv6/conf/all/forwarding", forwards);
+            let _read_only = ReadOnlyProcSys::mount();
+            let reply = node.call(Verb::Add, &config, &node.container());
+            assert_eq!(reply.output.code() != 0, refused.is_some(), "{reply}");
+            match refused.filter(|_| who.is_ours()) {
+                Some(key) => {
+                    let failure = reply.fails();
+                    assert!(failure.msg.contains(key) && failure.msg.contains("read-only"), "{failure:?}");
+                }
+                None if who.is_ours() => assert!(reply.output.stderr.contains("accept_ra"), "{reply}"),
+                None => (),
+            }
+        });
+    }
 }
 
 /// In the test's own mount namespace.

@@ -1,6 +1,6 @@
 //! Ethernet addresses of the bridge and of its ports: what ADD chose stays, whatever comes and goes beside it.
 
-use crate::configs::{Attached, bridge, layer2};
+use crate::configs::{Attached, bridge, ip, layer2, v4};
 use crate::subjects::{install_probe, node};
 use crate::veth_plugins::has_set_address;
 use serde_json::{Value, json};
@@ -76,5 +76,40 @@ fn a_gateway_keeps_its_address_with_an_address_plugin_of_another_make() {
             first = Some(mac);
             attached.check().ok();
         }
+    }
+}
+
+/// A bridge that lost its last port has the Ethernet address zero, also a pinned one, and no host reaches a gateway of that.
+#[test]
+fn a_gateway_without_an_address_gets_one() {
+    const ZERO: &str = "00:00:00:00:00:00";
+    for (is_pinned, has_gateway, is_of_another_make) in
+        [(false, false, false), (true, false, false), (true, true, false), (false, false, true), (true, true, true)]
+    {
+        let node = node();
+        let host = node.host();
+        install_probe(&node);
+        host.add_link("br0", "bridge");
+        host.add_veth("port", host, "other");
+        host.set_master("port", "br0");
+        host.clear_master("port");
+        assert_eq!(host.link("br0").mac, ZERO);
+        if is_pinned {
+            host.set_mac("br0", ZERO);
+        }
+        if has_gateway {
+            host.add_address("br0", "10.7.0.1/24");
+        }
+        let ipam = if is_of_another_make { of_another_make(&node, "10.7.0.9/24") } else { v4() };
+        let pod = node.container();
+        let mut attached = Attached::add(&node, &bridge(json!({"isGateway": true, "ipam": ipam})), &pod);
+        pod.namespace().ping(ip("10.7.0.1"));
+        assert!(has_set_address(&node, "br0") && host.link("br0").mac != ZERO);
+        assert_eq!(attached.result["interfaces"][0]["mac"], json!(host.link("br0").mac));
+        attached.check().ok();
+        // As an earlier version reported it.
+        attached.result["interfaces"][0]["mac"] = json!(ZERO);
+        attached.check().ok();
+        host.set_master("port", "br0");
     }
 }

@@ -1,6 +1,5 @@
 //! bridge: pods on a Linux bridge.
 
-mod address_families;
 mod check;
 mod del;
 mod gateway;

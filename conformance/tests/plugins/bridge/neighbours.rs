@@ -99,6 +99,30 @@ fn the_first_packet_is_answered() {
     assert!(late.is_empty(), "{late:?}");
 }
 
+/// A container that is made anew with its addresses has another Ethernet address, and the node and a neighbour have just spoken with
+/// the former one: their first packets are answered.
+#[test]
+fn the_next_container_of_an_address_is_reached_by_the_first_packet() {
+    let node = node();
+    let fixed = |last: u8| {
+        let address = |address: String, gateway| json!({"address": address, "gateway": gateway});
+        let addresses =
+            [address(format!("10.7.0.{last}/24"), "10.7.0.1"), address(format!("fd07::{last}/64"), "fd07::1")];
+        bridge(json!({"isGateway": true, "ipam": {"type": "static", "addresses": addresses}}))
+    };
+    let neighbour = node.container();
+    Attached::add(&node, &fixed(8), &neighbour);
+    for round in 0..8 {
+        let attached = Attached::add(&node, &fixed(9), &node.container());
+        for address in [ip("10.7.0.9"), ip("fd07::9")] {
+            for from in [node.host(), neighbour.namespace()] {
+                assert!(from.pings(address, Duration::ZERO), "round {round}: no answer from {address}");
+            }
+        }
+        attached.del().ok();
+    }
+}
+
 fn config() -> Value {
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "fd07::/64"}], [{"subnet": "fd08::/64"}]]});
     bridge(json!({"isGateway": true, "ipam": ipam}))

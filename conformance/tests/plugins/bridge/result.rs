@@ -5,31 +5,6 @@ use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
 use testns::Verb;
 
-/// SPEC 5, ADD: interfaces are the bridge, the host's end and the container's end, as they are in the kernel.
-#[test]
-fn interfaces_are_what_the_kernel_has() {
-    each(|who, node| {
-        let config = bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "mtu": 1400, "ipam": dual()}));
-        let pod = node.container();
-        let attached = Attached::add(node, &config, &pod);
-        let (inside, outside) = (pod.namespace().link("eth0"), node.host().link(attached.host_veth()));
-        let bridge = node.host().link("br0");
-        let mtu = if who.is_ours() { json!({"mtu": 1400}) } else { json!({}) };
-        let interfaces = json!([
-            with(json!({"name": "br0", "mac": bridge.mac}), mtu.clone()),
-            with(json!({"name": outside.name, "mac": outside.mac}), mtu.clone()),
-            with(json!({"name": "eth0", "mac": inside.mac, "sandbox": pod.namespace().path()}), mtu),
-        ]);
-        assert_eq!(attached.result["interfaces"], interfaces);
-        assert_eq!((inside.kind.as_str(), outside.kind.as_str(), bridge.kind.as_str()), ("veth", "veth", "bridge"));
-        assert_eq!((inside.peer, outside.peer), (Some(outside.index), Some(inside.index)));
-        assert_eq!(outside.master.as_deref(), Some("br0"));
-        assert!(inside.up && outside.up && bridge.up);
-        assert_eq!((outside.mtu_bytes, bridge.mtu_bytes, inside.mtu_bytes), (1400, 1400, 1400));
-        assert_eq!((inside.state, outside.state), ("up", "up"));
-    });
-}
-
 fn results(node: &testns::Node, versions: &[&str]) -> Vec<Value> {
     let own = json!({"isDefaultGateway": true, "ipam": dual(), "dns": {"nameservers": ["10.7.0.1"], "domain": "a.b"}});
     let of_version = |version: &&str| {

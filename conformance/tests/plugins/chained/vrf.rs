@@ -1,7 +1,7 @@
 //! The vrf plugin.
 
 use super::{behind, bridged};
-use crate::configs::{Attached, with};
+use crate::configs::{Attached, bridge, with};
 use crate::subjects::{node, node_with_pod};
 use conformance::chained_plugins::vrf as full;
 use serde_json::{Value, json};
@@ -33,6 +33,27 @@ fn the_interface_moves_into_the_vrf_with_addresses_and_routes() {
     }
     attached.check_and_del();
     assert_eq!((pod.namespace().link("eth0").master, vrfs(&pod)), (None, vec![]));
+}
+
+/// The kernel makes one IPv6 route of two interfaces' default routes, and the part of the one that joins again when that gets up.
+#[test]
+fn of_a_route_that_two_interfaces_share_the_own_part_leaves_the_main_table() {
+    testns::needs!(Feature::Vrf.or_skip());
+    let (node, pod) = node_with_pod();
+    bridged(&node, &pod);
+    let ipam = json!({"type": "host-local", "subnet": "fd08::/64", "routes": [{"dst": "::/0"}]});
+    let second = bridge(json!({"name": "second", "bridge": "br1", "isGateway": true, "ipam": ipam}));
+    let before = Attached::add(&node, &second, pod.attachment_as("net1"));
+    let links = |table: u32| -> Vec<String> {
+        let all = pod.namespace().routes().into_iter().filter(|route| route.to == "::/0" && route.table == table);
+        all.flat_map(|route| route.hops).map(|hop| hop.link).collect()
+    };
+    assert_eq!(links(254), ["eth0", "net1"]);
+    let add = Call::new(Verb::Add, behind(&before, config(json!({"name": "second"}))), pod.attachment_as("net1"));
+    // An ADD that fails at any message leaves both parts.
+    let refused = |message: &usize| add.refuse(&node, *message).reply.output.code() != 0;
+    (1..).take_while(refused).for_each(|message| assert_eq!(links(254), ["eth0", "net1"], "message {message}"));
+    assert_eq!((links(254), links(1)), (vec!["eth0".to_owned()], vec!["net1".to_owned()]));
 }
 
 #[test]

@@ -47,6 +47,8 @@ fn every_name_of_an_attachment_explains_it() {
     let shown = since(tour.stable(&tour.cnitool(&["explain", "web"])));
     expect![[r#"
         web is web/eth0 in network office
+        ├─ container web
+        ├─ namespace /run/netns/pod1
         ├─ lives, since TIME
         ├─ made by this suite
         ├─ configuration of ADD, in the cache; the network's file is
@@ -58,6 +60,10 @@ fn every_name_of_an_attachment_explains_it() {
         ├─ packets from it
         │  ├─ in the container, IPv4 leads out by 10.7.0.1 on eth0
         │  └─ iptables masquerade of 10.7.0.2
+        ├─ packets that were sent to ask
+        │  ├─ packets from the container to the node (ICMP, UDP port 53) pass
+        │  ├─ packets from the node to the container (ICMP, TCP port 80) pass
+        │  └─ packets that answer the node pass
         ├─ why packets are dropped
         │  └─ the node has no IPv4 route out: packets reach its own networks only
         └─ not looked at
@@ -117,6 +123,15 @@ fn every_name_of_an_attachment_explains_it() {
 fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
     let (tour, web) = with_web();
     let address = tour.address(2);
+    for words in [
+        "link add up0 type veth peer up0-end",
+        "link set up0 up",
+        "link set up0-end up",
+        "address add 203.0.113.7/24 dev up0",
+        "route add default via 203.0.113.1",
+    ] {
+        run(&format!("ip {words}"));
+    }
     let healthy = tour.drops();
     let forward = format!("iptables -w -I FORWARD -d {address} -j ACCEPT");
     let damages: [(&[&str], &str, &[&str]); 5] = [
@@ -130,7 +145,7 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
         ),
         (
             &["iptables -w -P FORWARD DROP"],
-            "no rule for it accepts packets to and from it",
+            "chain FORWARD of iptables by its policy drops packets",
             &[&forward, &forward.replace("-d", "-s")],
         ),
     ];
@@ -151,7 +166,7 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
     assert_eq!(tour.drops(), healthy);
     run(&format!("iptables -w -I FORWARD -o cni0 -d {address} -j DROP"));
     let drops = tour.drops();
-    assert!(drops.iter().any(|why| why.contains("-o cni0 -j DROP drops what no rule before it")), "{drops:?}");
+    assert!(drops.iter().any(|why| why.contains("-o cni0 -j DROP drops packets from other hosts")), "{drops:?}");
     run("iptables -w -F FORWARD");
     // Damage that is not undone: each further cause is added to it.
     let inside = web.namespace();

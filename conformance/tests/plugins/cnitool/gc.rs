@@ -6,6 +6,7 @@ mod what_each_plugin_leaves;
 
 use super::{Tour, make_old, netns};
 use serde_json::Value;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +34,7 @@ impl Tour {
         let pod = self.node.container();
         std::fs::create_dir_all(folder()).unwrap();
         std::fs::write(folder().join(self.address(11)), format!("{}\r\neth0", pod.id())).unwrap();
-        make_old(&reservations()[0]);
+        reservations().iter().for_each(|reservation| make_old(reservation));
         for line in [&["link add eth0 type bridge"], words].concat() {
             let line = line.replace("POD", pod.id());
             pod.namespace().enter(|| assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success()));
@@ -93,7 +94,7 @@ fn living_pods_of_another_cache_are_kept_unless_forced() {
     let tour = Tour::with_plugins();
     let pods = [tour.pod_of_another(), tour.pod_of_another()];
     let addresses = || pods.each_ref().map(|pod| pod.namespace().global_addresses("eth0").len());
-    let dry = tour.verdicts(&["--dry-run"]);
+    let dry = tour.verdicts(&["--dry-run", "--json"]);
     assert_eq!(dry.matches("would be kept").count(), 2, "{dry}");
     let done = tour.gc(&[]);
     assert_eq!(addresses(), [1, 1]);
@@ -125,7 +126,7 @@ fn a_pod_without_alias_is_kept_by_its_address() {
     let before = entries();
     assert!(!before.is_empty());
     std::fs::remove_file(&reservations()[0]).unwrap();
-    let dry = tour.verdicts(&["--dry-run"]);
+    let dry = tour.verdicts(&["--dry-run", "--json"]);
     assert!(dry.contains("would be kept") && dry.contains(&format!("masquerade of {}", tour.address(2))), "{dry}");
     tour.gc(&[]);
     assert_eq!(entries(), before);
@@ -158,7 +159,7 @@ fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
 fn a_marked_link_in_a_pod_keeps_its_address_wherever_that_is() {
     let tour = Tour::with_plugins();
     let pod = tour.pod_with_link(&["link set eth0 alias cni:office/POD/eth0"]);
-    let dry = tour.verdicts(&["--dry-run"]);
+    let dry = tour.verdicts(&["--dry-run", "--json"]);
     assert!(dry.contains("would be kept"), "{dry}");
     tour.gc(&[]);
     let release = tour.call(&["ipam", "release", "office", &tour.address(11)]);
@@ -203,7 +204,7 @@ fn an_attachment_whose_interface_is_there_is_not_forgotten() {
     let pod = tour.node.container();
     let netns = netns(&pod);
     tour.cnitool(&["add", "lo", &netns, "--ifname", "lo"]);
-    let forget = || tour.call(&["forget", "lo", &netns, "--ifname", "lo"]);
+    let forget = || tour.call(&["del", "--forget", "lo", &netns, "--ifname", "lo"]);
     let refused = forget();
     assert!(stderr(&refused).contains(&format!("interface lo in its namespace, {netns}")), "{refused:?}");
     tour.cnitool(&["check", "lo", &netns, "--ifname", "lo"]);
@@ -220,7 +221,7 @@ fn what_is_younger_than_a_minute_is_kept() {
     let done = tour.gc(&[]);
     assert!(stderr(&done).contains("younger than a minute") && reservations().len() == 1, "{done:?}");
     make_old(&reservations()[0]);
-    let dry = tour.verdicts(&["--dry-run"]);
+    let dry = tour.verdicts(&["--dry-run", "--json"]);
     assert!(dry.contains("would be deleted") && dry.contains(&format!("address {}", tour.address(9))), "{dry}");
     assert_eq!(reservations().len(), 1);
     tour.gc(&[]);
@@ -250,7 +251,7 @@ fn a_network_without_gc_is_collected_by_del() {
     tour.lose(&dead);
     let rules = || tour.node.host().nft().into_iter().filter(|line| line.contains("office")).count();
     let before = rules();
-    let dry = tour.verdicts(&["--dry-run"]);
+    let dry = tour.verdicts(&["--dry-run", "--json"]);
     assert!(dry.matches("would be kept").count() == 2 && dry.matches("would be deleted").count() == 1, "{dry}");
     let done = tour.gc(&[]);
     assert!(stderr(&done).contains("a network namespace uses it"), "{done:?}");
@@ -275,13 +276,13 @@ fn an_entry_of_the_oldest_format_is_reported_and_its_dead_pod_is_removed() {
         let entry = Path::new("/var/lib/cni/results/office-web-eth0");
         let cached: Value = serde_json::from_str(&std::fs::read_to_string(entry).unwrap()).unwrap();
         std::fs::write(entry, cached["result"].to_string()).unwrap();
-        for words in [&["attachments"][..], &["repair", "office"], &["attachments", "--container-id", "web"]] {
+        for words in [&["list"][..], &["repair", "office"], &["list", "--container-id", "web"]] {
             let said = stderr(&tour.call(words));
             assert!(said.contains("office-web-eth0 left out: it has the oldest format"), "{words:?}: {said}");
         }
         tour.lose(&pod);
         [entry, &*reservations()[0]].iter().for_each(|path| make_old(path));
-        let verdicts = tour.verdicts(&["--dry-run"]);
+        let verdicts = tour.verdicts(&["--dry-run", "--json"]);
         assert!(verdicts.contains("would be deleted"), "{verdicts}");
         let done = tour.gc(&[]);
         assert!(!stderr(&done).contains("kept") && reservations().is_empty() && !entry.exists(), "{version}: {done:?}");
@@ -303,6 +304,36 @@ fn a_cached_pod_whose_namespace_lives_without_its_path_is_kept() {
     drop(process);
     tour.gc(&["--all"]);
     assert_eq!(reservations().len(), 0);
+}
+
+/// A cleaner in a pod with a PID namespace of its own sees no process of the runtime's containers.
+#[test]
+fn what_may_be_of_a_container_that_is_hidden_from_the_cleaner_is_kept() {
+    let mut tour = Tour::with_plugins();
+    let Some(runtime) = &tour.processes else { return testns::skip("gc from another PID namespace", "no unshare") };
+    let pod = tour.node.container();
+    // ADD records where it was called.
+    tour.cnitool(&["add", "office", &netns(&pod)]);
+    let pod = tour.pod_with_link(&[&format!("addr add {}/24 dev eth0", tour.address(11))]);
+    let mut holder = runtime.command();
+    holder.args(["nsenter", &format!("--net={}", netns(&pod)), "cat"]).stdin(Stdio::piped());
+    let mut holder = holder.stdout(Stdio::piped()).spawn().unwrap();
+    // It answers, so it is in the pod.
+    holder.stdin.as_mut().unwrap().write_all(b"here").unwrap();
+    holder.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
+    drop(pod.leave(Remains::Gone));
+    let runtime = std::mem::replace(&mut tour.processes, testns::PidNamespace::new());
+    let of_both = reservations().len();
+    let done = tour.gc(&["--all"]);
+    assert!(stderr(&done).contains("not all containers can be seen"), "{done:?}");
+    assert!(folder().join(tour.address(11)).exists() && of_both == 2, "{done:?}");
+    tour.processes = runtime;
+    tour.gc(&[]);
+    assert!(folder().join(tour.address(11)).exists(), "a process is in the pod");
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    tour.gc(&[]);
+    assert!(!folder().join(tour.address(11)).exists(), "all containers were attached from where the cleaner is");
 }
 
 /// GC may be called at any time: `cnitool` keeps it apart from ADD and DEL, so none fails, no pod that is attached loses
@@ -340,7 +371,7 @@ fn gc_beside_adds_and_dels_harms_none_of_them() {
     });
     testns::note(&format!("{ends:?} pods beside {collections:?} collections"));
     assert!(ends.into_inner() >= WORKERS && collections.into_inner() >= 3);
-    assert_eq!((reservations().len(), tour.cnitool(&["attachments", "--json"]).trim()), (0, "[]"));
+    assert_eq!((reservations().len(), tour.cnitool(&["list", "--json"]).trim()), (0, "[]"));
     let has_veth = |host: &Namespace| host.links().iter().any(|link| link.name.starts_with("veth"));
     tour.node.host().wait_for("no veth to be left", |host| !has_veth(host));
     let unfinished = std::fs::read_dir("/var/lib/cni/results").unwrap().count();

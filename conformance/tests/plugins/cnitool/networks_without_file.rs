@@ -103,7 +103,7 @@ fn addresses_that_a_called_plugin_gave_are_listed_and_collected() {
         let (evidence, remedy) = tour.leftover("cbr0").unwrap();
         assert!(evidence.contains(&addresses[1]) && evidence.contains(&addresses[2]), "{evidence}");
         assert!(!evidence.contains(&addresses[0]), "{evidence}");
-        let dry = tour.cnitool(&["gc", "cbr0", "--dry-run"]);
+        let dry = tour.cnitool(&["gc", "cbr0", "--dry-run", "--json"]);
         assert_eq!((dry.matches("would be deleted").count(), dry.matches("would be kept").count()), (2, 1), "{dry}");
         assert_eq!(held("cbr0"), addresses, "a dry run changes nothing");
         let done = tour.shell(&remedy);

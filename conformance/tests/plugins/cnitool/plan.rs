@@ -169,7 +169,9 @@ fn the_plan_of_a_node_is_shown() {
         │  ├─ + ip route add default via 10.7.0.1 dev eth0
         │  ├─ + wait until eth0 can carry packets  (not compared)
         │  ├─ + wait until the port can carry packets  (not compared)
+        │  ├─ + announce the addresses of eth0  (not compared)
         │  ├─ + ip address add 10.7.0.1/28 dev cni0
+        │  ├─ + ip neigh del 10.7.0.2 dev cni0  (not compared)
         │  └─ + sysctl net/ipv4/ip_forward=1  (not compared)
         ├─ portmap  BIN/portmap
         │  └─ nothing to do

@@ -1,6 +1,6 @@
 //! The tour of cnitool's README: its commands, and what they print.
 
-use super::{Tour, UNSHARE};
+use super::Tour;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -65,15 +65,10 @@ impl Tour {
             make_old();
         }
         let script = format!("exec 2>&1\n{exports}{command}");
-        // cnitool in a PID namespace of its own, as in `Tour::run`; what mounts, where it lasts.
-        let mut sh = match command.starts_with("cnitool ") {
-            true => Command::new(UNSHARE),
-            false => Command::new("sh"),
-        };
-        if command.starts_with("cnitool ") {
-            sh.args(["--pid", "--fork", "--mount-proc", "sh"]);
-        }
-        sh.args(["-c", &script]);
+        // cnitool as in `Tour::run`; what mounts, where it lasts.
+        let processes = self.processes.as_ref().filter(|_| command.starts_with("cnitool "));
+        let mut sh = processes.map_or_else(|| Command::new("env"), testns::PidNamespace::command);
+        sh.args(["sh", "-c", &script]);
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.bin_dir.display());
         sh.current_dir(self.node.work_dir()).env_clear().env("PATH", path).env("CNI_PATH", &self.bin_dir);
         let printed = String::from_utf8(sh.output().unwrap().stdout).unwrap();

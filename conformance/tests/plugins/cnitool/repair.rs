@@ -3,7 +3,7 @@
 mod dry_run;
 mod help_of_findings;
 
-use super::{PORT, Tour, UNSHARE, netns};
+use super::{PORT, Tour, netns};
 use crate::configs::ip;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -214,7 +214,7 @@ const PTP_LOSSES: [(&str, Way); 3] = [
 
 fn has_programs() -> bool {
     let has = |program: &str| Command::new(program).arg("-V").output().is_ok();
-    let has = has("iptables-save") && has("nft") && Path::new(UNSHARE).exists();
+    let has = has("iptables-save") && has("nft") && Path::new("/usr/bin/unshare").exists();
     if !has {
         crate::subjects::skip("iptables, nft or unshare is not installed");
     }
@@ -225,6 +225,26 @@ fn has_programs() -> bool {
 fn what_a_bridge_network_loses_comes_back() {
     testns::needs!(has_programs());
     losses_come_back(&bridge(), &BRIDGE_LOSSES);
+}
+
+/// CVE-2020-10749: a bridge that another process makes anew has the kernel's `accept_ra`, and a container could become the node's router.
+#[test]
+fn a_bridge_that_was_made_anew_takes_no_advertisements_of_containers() {
+    testns::needs!(has_programs());
+    const KEY: &str = "net/ipv6/conf/office0/accept_ra";
+    let site = Site::new(&bridge());
+    let host = site.tour.node.host();
+    assert_eq!(host.sysctl(KEY), "0");
+    let mac = host.link("office0").mac;
+    sh(host, &format!("ip link del office0; ip link add office0 address {mac} type bridge; ip link set office0 up"));
+    host.set_sysctl(KEY, "1");
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!((code, host.sysctl(KEY).as_str()), (Some(0), "0"), "{rows:?}");
+    host.set_sysctl(KEY, "1");
+    let (code, rows) = site.run(&["office", "--dry-run"]);
+    let is_named = |row: &Value| row["difference"].as_str().is_some_and(|text| text.contains("router advertisements"));
+    assert!(code == Some(0) && rows.iter().any(is_named), "{rows:?}");
+    assert!(site.check().status.success(), "an administrator may have chosen it");
 }
 
 #[test]

@@ -134,18 +134,7 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
              at line 1 column 1
     "#]]
     .assert_eq(&tour.show(&["--state", "gone", "office"]).replace(&at_gone, "GONE"));
-
-    // All verbs name a pod alike, and take its name.
-    for name in ["web-0", "shop/web-0", "shop/web-0/eth0"] {
-        assert!(tour.cnitool(&["explain", name]).contains("shop/web-0/eth0 in network office"), "{name}");
-    }
-    for verb in
-        [&["attachments"][..], &["ipam", "list"], &["gc", "office", "--dry-run"], &["repair", "office", "--dry-run"]]
-    {
-        let [text, json] = [&[][..], &["--json"]].map(|form| tour.cnitool(&[verb, form].concat()));
-        assert!(text.contains("shop/web-0 ") && json.contains("\"container\": \"web\""), "{verb:?}: {text} {json}");
-    }
-
+    all_verbs_take_a_pods_name(&tour);
     let shown = tour.shown(&["office"]);
     let web = &shown["networks"][0]["attachments"][2];
     let port =
@@ -157,13 +146,26 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     assert_eq!((&web["maker"], &web["complete"]), (&json!("this-suite"), &json!(true)));
     let range = &shown["networks"][0]["ranges"][0];
     assert_eq!((&range["total"], &range["used"], &range["free"]), (&json!(13), &json!(4), &json!(9)), "{range}");
-    assert_eq!(
-        (&shown["networks"][1], &shown["unowned"]),
-        (&Value::Null, &json!([])),
-        "only the one that was asked for"
-    );
+    // Only the one that was asked for.
+    assert_eq!((&shown["networks"][1], &shown["unowned"]), (&Value::Null, &json!([])));
     let absent = tour.call(&["show", "absent"]);
     assert_eq!((absent.status.code(), absent.stdout.as_slice()), (Some(1), &b""[..]));
+}
+
+/// All verbs name a pod alike, and take its name.
+fn all_verbs_take_a_pods_name(tour: &Tour) {
+    for name in ["web-0", "shop/web-0", "shop/web-0/eth0"] {
+        assert!(tour.cnitool(&["explain", name]).contains("shop/web-0/eth0 in network office"), "{name}");
+    }
+    for verb in [&["list"][..], &["ipam", "list"], &["gc", "office", "--all", "--dry-run"], &["repair", "office"]] {
+        let [text, json] = [&[][..], &["--json"]].map(|form| tour.cnitool(&[verb, form].concat()));
+        assert!(
+            text.contains("shop/web-0 ")
+                && json.contains("\"container\": \"web\"")
+                && json.contains("\"pod\": \"web-0\""),
+            "{verb:?}: {text} {json}"
+        );
+    }
 }
 
 /// A fault of one attachment comes below it, a fault of many below their network.

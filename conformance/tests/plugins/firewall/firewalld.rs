@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use testns::trace::{Fate, Syscall};
-use testns::{Attachment, Call, Node, Subject, Verb};
+use testns::{Attachment, Call, Namespace, Node, Subject, Verb};
 
 const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
 const BUS: &str = r#"<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
@@ -27,8 +27,12 @@ impl Drop for Running {
     }
 }
 
-/// Starts firewalld; `None` where it is not installed.
+/// Starts firewalld for the node; `None` where it is not installed.
 fn start(node: &Node) -> Option<Running> {
+    start_in(node, node.host())
+}
+
+fn start_in(node: &Node, namespace: &Namespace) -> Option<Running> {
     if !["/usr/sbin/firewalld", "/usr/bin/dbus-daemon", "/usr/bin/gdbus"].iter().all(|path| Path::new(path).exists()) {
         skip("firewalld is not installed");
         return None;
@@ -42,7 +46,7 @@ fn start(node: &Node) -> Option<Running> {
     BufReader::new(bus.stdout.take().unwrap()).read_line(&mut address).unwrap();
     let mut running = Running(vec![bus]);
     std::fs::create_dir_all(file("etc")).unwrap();
-    let firewalld = node.host().enter(|| {
+    let firewalld = namespace.enter(|| {
         let own = ["--log-file", &file("log"), "--system-config", &file("etc")];
         Command::new("firewalld").args(["--nofork", "--nopid"]).args(own).stderr(Stdio::null()).spawn().unwrap()
     });
@@ -88,6 +92,21 @@ fn addresses_are_sources_of_the_zone_of_a_real_firewalld() {
         added.check_and_del();
         assert_eq!(sources(), [""; 0]);
     }
+}
+
+/// The zones of that firewalld are not those of the node: a rootless runtime sees the bus of the whole machine.
+#[test]
+fn a_firewalld_of_another_namespace_is_not_asked() {
+    let node = node();
+    let other = node.container();
+    let Some(_running) = start_in(&node, other.namespace()) else { return };
+    let added = add(&node, config(json!({"backend": ""})), &node.container(), made_up("cni0", &BOTH));
+    assert!(saved(&node).contains("-A CNI-FORWARD -d 10.1.0.2/32"), "{}", saved(&node));
+    assert_eq!(other.namespace().enter(sources), [""; 0]);
+    added.check_and_del();
+    let own = json!({"backend": "firewalld", "prevResult": made_up("cni0", &BOTH)});
+    let error = node.call(Verb::Add, with(config(json!({})), own), &node.container()).fails_with(11);
+    assert!(error.msg.contains("of this network namespace"), "{error:?}");
 }
 
 /// A zone that does not exist: the error is firewalld's, and the first address is taken back with the second's failure.

@@ -58,6 +58,30 @@ fn an_address_that_changed_hands_keeps_its_new_owners_rules() {
     assert_eq!(accepting(&node), [""; 0]);
 }
 
+/// host-local has given the address to the next container, whose rules, made by the reference, name no attachment.
+#[test]
+fn a_late_del_leaves_the_rules_of_the_next_owner_of_the_address() {
+    testns::needs!(has_iptables());
+    let Some(reference) = reference_or_skip() else { return };
+    for network in ["net", "other"] {
+        let node = Node::with(&reference);
+        let (ended, pod) = (node.container(), node.container());
+        let late = with(config(json!({})), json!({"prevResult": made_up("cni0", &BOTH)}));
+        let next = add(&node, with(config(json!({})), json!({"name": network})), &pod, made_up("cni0", &BOTH));
+        let rules = accepting(&node);
+        let folder = std::path::Path::new("/var/lib/cni/networks").join(network);
+        std::fs::create_dir_all(&folder).unwrap();
+        for address in ["10.1.0.2", "fd01::2"] {
+            std::fs::write(folder.join(address), format!("{}\r\neth0", pod.id())).unwrap();
+        }
+        node.install(&Subject::ours());
+        node.call(Verb::Del, &late, &ended).ok();
+        assert_eq!(accepting(&node), rules, "{network}");
+        next.del().ok();
+        assert_eq!(accepting(&node), [""; 0]);
+    }
+}
+
 /// DEL is one `iptables -D` for each rule, whichever side's ADD made it: an equal one that was added later stays.
 #[test]
 fn del_takes_one_of_equal_rules() {

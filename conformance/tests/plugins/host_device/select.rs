@@ -66,17 +66,20 @@ fn a_device_by_each_key() {
     }
 }
 
-/// A function of a card may have several interfaces: the first by name is taken, as by the reference, and a warning has all.
+/// A function of a card may have several interfaces: representors of ports are not meant, and of others none is taken by chance.
 #[test]
-fn a_device_with_several_interfaces_is_named_in_a_warning() {
+fn a_device_with_several_interfaces_is_refused_but_for_representors() {
     let node = node();
     device(&node);
     bus("/sys/bus/pci/devices", "0000:99:00.1", "net/dev1");
-    std::fs::create_dir(Path::new("/sys/bus/pci/devices/0000:99:00.1/net/dev2")).expect("make an interface");
+    let other = Path::new("/sys/bus/pci/devices/0000:99:00.1/net/dev0");
+    std::fs::create_dir(other).expect("make an interface");
     let config = selected(json!({"pciBusID": "0000:99:00.1"}));
-    let reply = node.call(Verb::Add, &config, &node.container());
-    reply.ok();
-    assert!(reply.output.stderr.contains("dev1, dev2"), "{reply}");
+    let error = node.call(Verb::Add, &config, &node.container()).fails_with(7);
+    assert!(error.msg.ends_with("is not one interface: dev0, dev1"), "{error:?}");
+    std::fs::write(other.join("phys_port_name"), "pf0vf0\n").expect("name the port");
+    node.call(Verb::Add, &config, &node.container()).ok();
+    assert!(node.host().find_link("dev1").is_none());
 }
 
 /// The first key that is set selects: the others may name what is not there.

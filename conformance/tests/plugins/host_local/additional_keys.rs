@@ -1,7 +1,7 @@
 //! Keys that the reference does not have: off by default.
 
-use super::{FOLDER, add, add_with, del, pod, reservations};
-use crate::configs::{host_local, with};
+use super::{FOLDER, add, del, reservations};
+use crate::configs::with;
 use crate::subjects::node;
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -18,31 +18,6 @@ fn reserve_before_boot(address: &str, id: &str) {
     let path = format!("{FOLDER}/{address}");
     fs::write(&path, format!("{id}\r\neth0")).unwrap();
     File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
-}
-
-/// `exclude`: addresses, networks and spans that are never given, not even on request.
-#[test]
-fn excluded_addresses_are_never_given_out() {
-    let node = node();
-    let ipam = small(json!({"exclude": ["10.7.0.2/31", "10.7.0.5-10.7.0.5", "fd07::5"]}));
-    let given: Vec<_> = ["a", "b"].map(|id| add(&node, &ipam, id).unwrap().concat()).into();
-    assert_eq!(given, ["10.7.0.4/29", "10.7.0.6/29"]);
-    add(&node, &ipam, "c").unwrap_err();
-    let asked = with(host_local(ipam), json!({"runtimeConfig": {"ips": ["10.7.0.3"]}}));
-    add_with(&node, &asked, pod("d")).unwrap_err();
-    assert_eq!(reservations().len(), 2);
-}
-
-/// `reuseAddress`: a repeated ADD gets the address that the attachment has; by default that is an error.
-#[test]
-fn an_attachment_may_get_its_address_again() {
-    let node = node();
-    let reuse = small(json!({"reuseAddress": true}));
-    assert_eq!(add(&node, &reuse, "a").unwrap(), ["10.7.0.2/29"]);
-    assert_eq!(add(&node, &reuse, "a").unwrap(), ["10.7.0.2/29"]);
-    assert_eq!(add(&node, &reuse, "b").unwrap(), ["10.7.0.3/29"]);
-    add(&node, &small(json!({})), "a").unwrap_err();
-    assert_eq!(reservations().len(), 2);
 }
 
 /// `releaseCooldownSeconds`: a released address is given again last, the one that was released first before the others.
@@ -89,21 +64,4 @@ fn reservations_of_an_earlier_boot_are_reclaimed_as_configured() {
         }
         assert!(fs::exists(format!("{FOLDER}/10.7.0.5")).unwrap(), "{mode:?} took one of this boot");
     }
-}
-
-/// An invalid value of these keys is refused, as of any other key.
-#[test]
-fn invalid_values_are_refused() {
-    let node = node();
-    for own in [
-        json!({"exclude": ["10.7.0.300"]}),
-        json!({"exclude": "10.7.0.3"}),
-        json!({"reuseAddress": "yes"}),
-        json!({"releaseCooldownSeconds": -1}),
-        json!({"reclaimEarlierBoot": "sometimes"}),
-        json!({"lockTimeoutSeconds": "soon"}),
-    ] {
-        assert!(add(&node, &small(own.clone()), "a").is_err(), "{own}");
-    }
-    assert!(!fs::exists(FOLDER).unwrap());
 }

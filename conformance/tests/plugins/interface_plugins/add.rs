@@ -1,47 +1,9 @@
-//! ADD: each version of the specification, what earlier plugins and the runtime ask for, layer 2, and where links are made.
+//! ADD: what earlier plugins and the runtime ask for, layer 2, and where links are made.
 
 use super::{InterfacePlugin, LinkPlace, each_interface_plugin, held};
-use crate::configs::{Attached, VERSIONS, addresses, dual, with};
+use crate::configs::{Attached, addresses, dual, with};
 use serde_json::{Value, json};
 use testns::{Call, Container, Namespace, Remains, Verb};
-
-/// Versions from 0.4.0 on have CHECK; in older ones a result has no room for several interfaces.
-fn each_version_works(kind: InterfacePlugin) {
-    let (node, _outside) = kind.node(1);
-    for version in VERSIONS {
-        let pod = node.container();
-        let attached = Attached::add(&node, &kind.config(0, json!({"cniVersion": version})), &pod);
-        assert_eq!(attached.result["cniVersion"], version);
-        assert_eq!(pod.namespace().global_addresses("eth0").len(), 2);
-        if version >= "0.4.0" {
-            attached.check().ok();
-        }
-        attached.del().ok();
-        assert!(pod.namespace().find_link("eth0").is_none());
-    }
-    node.assert_as_before_except(|line| kind.stays(line));
-}
-
-/// `CNI_ARGS`, `args.cni.ips` and `runtimeConfig.ips` reach the address plugin.
-fn addresses_are_those_that_the_runtime_asks_for(kind: InterfacePlugin) {
-    let (node, _outside) = kind.node(1);
-    let list = |all: [&str; 2]| json!({"ips": all});
-    let by_args = json!({"args": {"cni": list(["10.7.0.61", "fd07::61"])}});
-    let by_runtime = json!({"runtimeConfig": list(["10.7.0.62/24", "fd07::62/64"])});
-    for (own, args, expected) in [
-        (json!({}), "IgnoreUnknown=1;IP=10.7.0.60", ["10.7.0.60/24", "fd07::2/64"]),
-        (by_args, "", ["10.7.0.61/24", "fd07::61/64"]),
-        (by_runtime, "", ["10.7.0.62/24", "fd07::62/64"]),
-    ] {
-        let pod = node.container();
-        let config = kind.config(0, own);
-        let result = Call::new(Verb::Add, &config, &pod).args(args).run(&node).ok();
-        assert_eq!(addresses(&result), expected);
-        assert_eq!(pod.namespace().global_addresses("eth0"), expected);
-        Call::new(Verb::Del, &config, &pod).prev_result(&result).args(args).run(&node).ok();
-        assert_eq!(held(), Vec::<String>::new());
-    }
-}
 
 /// Each wish for an Ethernet address is stronger than those before it.
 fn the_strongest_wish_for_an_ethernet_address_wins(kind: InterfacePlugin) {
@@ -105,17 +67,16 @@ fn prev_result_is_passed_on(kind: InterfacePlugin) {
     node.assert_as_before_except(|line| kind.stays(line));
 }
 
-/// ptp's `dns` replaces IPAM's; dummy has IPAM's only; with the others only the config's counts.
-fn name_service_is_the_references(kind: InterfacePlugin) {
+/// The config's `dns` replaces IPAM's; dummy has IPAM's only.
+fn name_service_is_that_of_ipam_unless_the_config_has_one(kind: InterfacePlugin) {
     let (node, _outside) = kind.node(1);
     let file = node.work_dir().join("resolv.conf");
     std::fs::write(&file, "nameserver 10.7.0.53\n").unwrap();
     let ipam = with(dual(), json!({"resolvConf": file}));
     let (of_ipam, of_config) = (json!({"nameservers": ["10.7.0.53"]}), json!({"nameservers": ["10.7.0.54"]}));
     let [without, with_key] = match kind.name {
-        "ptp" => [of_ipam, of_config.clone()],
         "dummy" => [of_ipam.clone(), of_ipam],
-        _ => [json!({}), of_config.clone()],
+        _ => [of_ipam, of_config.clone()],
     };
     for (own, expected) in [(json!({}), without), (json!({"dns": of_config}), with_key)] {
         let pod = node.container();
@@ -220,14 +181,10 @@ fn an_interface_name_that_no_link_can_have_is_refused_first(kind: InterfacePlugi
 each_interface_plugin! {
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (
-        each_version_works
-        addresses_are_those_that_the_runtime_asks_for
-        name_service_is_the_references
+        name_service_is_that_of_ipam_unless_the_config_has_one
         an_interface_name_that_no_link_can_have_is_refused_first
     )
 }
-
-each_interface_plugin! { bridge: BRIDGE; (addresses_are_those_that_the_runtime_asks_for) }
 
 each_interface_plugin! { mod wish: bridge: BRIDGE, macvlan: MACVLAN, tap: TAP; (the_strongest_wish_for_an_ethernet_address_wins) }
 

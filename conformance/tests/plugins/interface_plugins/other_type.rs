@@ -1,7 +1,7 @@
 //! The `type` of a network changes between ADD and DEL: the container's link is one that DEL's plugin does not make.
 
 use super::{ALL, HOST_DEVICE, InterfacePlugin, LinkPlace, each_interface_plugin, held};
-use crate::configs::Attached;
+use crate::configs::{Attached, unshared};
 use serde_json::{Value, json};
 use testns::{Call, Remains, Verb};
 
@@ -39,8 +39,50 @@ fn del_by_another_type_removes_the_link_without_a_result(kind: InterfacePlugin) 
 /// A link that is in the container alone cannot be found without the namespace.
 fn del_by_another_type_removes_a_pair_and_its_rules_without_the_namespace(kind: InterfacePlugin) {
     if kind.place == LinkPlace::Pair {
-        ends(kind, Remains::EmptyPath, true);
-        ends(kind, Remains::Gone, true);
+        for has_result in [true, false] {
+            ends(kind, Remains::EmptyPath, has_result);
+            ends(kind, Remains::Gone, has_result);
+        }
+    }
+}
+
+/// The link has another name, and the attachment's mark and Ethernet address.
+fn del_by_another_type_removes_a_renamed_link(kind: InterfacePlugin) {
+    for (config, has_result) in by_other_types(kind).flat_map(|config| [(config.clone(), true), (config, false)]) {
+        let (node, _outside) = kind.node(1);
+        let pod = node.container();
+        let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
+        let inside = pod.namespace();
+        inside.set_down("eth0");
+        inside.rename("eth0", "evil");
+        inside.set_up("evil");
+        let call = Call::new(Verb::Del, &config, &pod);
+        let call = if has_result { call.prev_result(&attached.result) } else { call };
+        call.run(&node).ok();
+        assert!(inside.find_link("evil").is_none(), "{has_result} {config}");
+        assert_eq!(held(), Vec::<String>::new(), "{config}");
+    }
+}
+
+/// Nothing but the marks tells of the attachment.
+fn gc_by_another_type_removes_a_pair_and_its_rules(kind: InterfacePlugin) {
+    if kind.place != LinkPlace::Pair {
+        return;
+    }
+    for mut config in by_other_types(kind) {
+        let (node, _outside) = kind.node(1);
+        let pod = node.container();
+        let ipam = unshared().dual();
+        Attached::add(&node, &kind.config(0, json!({"ipMasq": true, "ipam": ipam})), &pod);
+        drop(pod.leave(Remains::Gone));
+        config["ipam"] = ipam;
+        config["cni.dev/valid-attachments"] = json!([]);
+        let is_collected = |_: &testns::Namespace| {
+            node.call(Verb::Gc, &config, testns::Attachment::none()).ok();
+            held().is_empty()
+        };
+        node.host().wait_for("the address to be free", is_collected);
+        node.assert_as_before_except(|line| kind.stays(line) || line.contains("/helper."));
     }
 }
 
@@ -87,6 +129,8 @@ each_interface_plugin! {
         del_by_another_type_removes_the_link
         del_by_another_type_removes_the_link_without_a_result
         del_by_another_type_removes_a_pair_and_its_rules_without_the_namespace
+        del_by_another_type_removes_a_renamed_link
+        gc_by_another_type_removes_a_pair_and_its_rules
         del_by_another_type_leaves_the_link_of_another_attachment
     )
 }

@@ -64,6 +64,28 @@ fn addresses_answer_when_add_returns(kind: InterfacePlugin) {
     }
 }
 
+/// A host that has just spoken with a container reaches the next one that has its address by the first packet, whatever the Ethernet
+/// address.
+fn the_next_container_of_an_address_is_reached_by_the_first_packet(kind: InterfacePlugin) {
+    let (node, outside) = kind.node(2);
+    be_gateway(&outside);
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.7.0.9/24"}, {"address": "fd07::9/64"}]});
+    for number in 0..2 {
+        let attached = Attached::add(&node, &kind.config(number, json!({"ipam": ipam})), &node.container());
+        for to in own_addresses(&attached) {
+            let within = if number == 0 { Duration::from_secs(5) } else { Duration::ZERO };
+            assert!(outside.pings(to, within), "container {number}: no answer from {to}");
+        }
+        attached.del().ok();
+    }
+}
+
+each_interface_plugin! {
+    mod next:
+    macvlan: MACVLAN, host_device: HOST_DEVICE;
+    (the_next_container_of_an_address_is_reached_by_the_first_packet)
+}
+
 each_interface_plugin! {
     macvlan: MACVLAN, ipvlan: IPVLAN, host_device: HOST_DEVICE;
     (packets_reach_gateway_peer_and_beyond)

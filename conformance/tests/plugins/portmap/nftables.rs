@@ -1,7 +1,7 @@
 //! Backend nftables: table `cni_hostport`.
 
 use super::{config, made_up, map, mapping};
-use crate::subjects::{node, skip};
+use crate::subjects::{node, ours, reference_or_skip, skip};
 use serde_json::json;
 use std::process::Command;
 use testns::{Node, Verb};
@@ -173,35 +173,54 @@ fn del_takes_the_references_rules() {
     assert!(!left.contains("8080") && left.contains("8081"), "{left}");
 }
 
+fn load(node: &Node, rules: &str) {
+    let loaded = node.host().enter(|| Command::new("nft").arg(rules).status());
+    assert!(loaded.unwrap().success(), "{rules}");
+}
+
+/// The reference has conditions at the jump to the rules of all containers.
+#[test]
+fn check_accepts_the_references_rules_with_conditions() {
+    let Some(theirs) = reference_or_skip() else { return };
+    for (family, key, word, source, address) in [
+        ("ip", "conditionsV4", "ip", "192.0.2.0/24", "10.1.0.2/24"),
+        ("ip6", "conditionsV6", "ip6", "2001:db8::/64", "fd00::2/64"),
+    ] {
+        let node = node();
+        let pod = node.container();
+        let config = config(&[mapping(8080, 80, "tcp")], native(json!({key: [word, "saddr", source]})));
+        node.install_one(&theirs, "portmap");
+        let mapped = map(&node, config, &pod, made_up("eth0", &[address]));
+        node.install_one(&ours(), "portmap");
+        mapped.check().ok();
+        load(&node, &format!("flush chain {family} cni_hostport hostports"));
+        mapped.check().fails_with(107);
+    }
+}
+
 /// The reference has no rule of its own for masqAll in this backend.
 #[test]
 fn check_accepts_the_references_rules_with_masq_all() {
-    let node = node();
-    let pod = node.container_named("c1");
-    let mapped = super::map(
-        &node,
-        config(&[super::mapping(8080, 80, "tcp")], native(json!({"masqAll": true}))),
-        &pod,
-        made_up("eth0", &["10.1.0.2/24"]),
-    );
-    mapped.check().ok();
-    let rules = r#"
-        flush table ip cni_hostport
-        table ip cni_hostport {
-            chain hostports { tcp dport 8080 dnat to 10.1.0.2:80 comment "c1"; }
-            chain prerouting { jump hostports; }
-            chain output { fib daddr type local jump hostports; }
-            chain masquerading {
-                ip saddr 10.1.0.2 ip daddr 10.1.0.2 masquerade comment "c1"
-                ip saddr 127.0.0.1 ip daddr 10.1.0.2 masquerade comment "c1"
-            }
-        }"#;
-    let load = |rules: &str| node.host().enter(|| Command::new("nft").arg(rules).status());
-    match load(rules) {
-        Err(_) => return skip("nft is not installed"),
-        Ok(status) => assert!(status.success()),
+    let Some(theirs) = reference_or_skip() else { return };
+    // Beyond 1.9.1 a rule for all sources, each with the spelling of its family.
+    let newer = ["", "10.1.0.2 ip saddr 0.0.0.0/0 ip daddr", "fd00::2 ip6 saddr ::/0 ip6 daddr"];
+    for (masq_all, newer) in newer.into_iter().flat_map(|newer| [(true, newer), (false, newer)]) {
+        let node = node();
+        let pod = node.container_named("c1");
+        let address = newer.split(' ').next().filter(|word| !word.is_empty()).unwrap_or("10.1.0.2");
+        let (family, prefix) = if address.contains(':') { ("ip6", 64) } else { ("ip", 24) };
+        let config = config(&[mapping(8080, 80, "tcp")], native(json!({"masqAll": masq_all})));
+        node.install_one(&theirs, "portmap");
+        let mapped = map(&node, config, &pod, made_up("eth0", &[&format!("{address}/{prefix}")]));
+        node.install_one(&ours(), "portmap");
+        mapped.check().ok();
+        let flush = format!("flush chain {family} cni_hostport masquerading");
+        if let Some((_, words)) = newer.split_once(' ') {
+            let rule = format!("{words} {address} masquerade comment \"c1\"");
+            load(&node, &format!("{flush}; add rule {family} cni_hostport masquerading {rule}"));
+            mapped.check().ok();
+        }
+        load(&node, &flush);
+        mapped.check().fails_with(107);
     }
-    mapped.check().ok();
-    load("flush chain ip cni_hostport masquerading").unwrap();
-    mapped.check().fails_with(107);
 }

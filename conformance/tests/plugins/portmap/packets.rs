@@ -1,8 +1,9 @@
 //! Packets: from outside, from the node, from the container itself, from another one; in both backends.
 
 use super::{LONG, SHORT, at, bridged, config, has_iptables, made_up, map, mapping, tcp, udp_server};
-use crate::configs::{Attached, with};
-use crate::subjects::{Who, each, node};
+use crate::configs::{Attached, unshared, with};
+use crate::ptp::ptp;
+use crate::subjects::{Who, each, node, reference_or_skip};
 use conformance::shell::sh;
 use conformance::subjects::machine_outside;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Instant;
-use testns::{Call, Namespace, Verb, uninterrupted};
+use testns::{Attachment, Call, Namespace, Node, Verb, uninterrupted};
 
 const BACKENDS: [&str; 2] = ["iptables", "nftables"];
 
@@ -145,6 +146,54 @@ fn loopback_is_routed_only_where_it_is_forwarded() {
         bridged(&node, &config(&[mapping], json!({})), &pod);
         assert_eq!(node.host().sysctl("net/ipv4/conf/br0/route_localnet"), expected, "{ip}");
     }
+}
+
+/// A rule of a VPN leads packets to all addresses to its link, also those to containers.
+#[test]
+fn the_containers_link_alone_is_opened_and_the_last_port_closes_it() {
+    let setting = |node: &Node, link: &str| node.host().sysctl(&format!("net/ipv4/conf/{link}/route_localnet"));
+    for verb in [Verb::Del, Verb::Gc] {
+        let node = node();
+        sh(node.host(), "ip link add vpn0 type veth peer vpn1; ip addr add 100.64.0.9/32 dev vpn0");
+        sh(node.host(), "ip link set vpn0 up; ip link set vpn1 up; ip route add default dev vpn0 table 52");
+        sh(node.host(), "ip rule add pref 5270 lookup 52");
+        let (one, two) = (node.container(), node.container());
+        let network = config(&[mapping(8080, 80, "tcp")], json!({"cniVersion": "1.1.0"}));
+        let [first, second] = [&one, &two].map(|pod| bridged(&node, &network, pod));
+        assert_eq!(["vpn0", "br0"].map(|link| setting(&node, link)), ["0", "1"]);
+        second.call(Verb::Del).without("CNI_NETNS").run(&node).ok();
+        assert_eq!(setting(&node, "br0"), "1", "a port of the first is left");
+        match verb {
+            Verb::Gc => {
+                let none = with(network, json!({"cni.dev/valid-attachments": []}));
+                node.call(Verb::Gc, none, Attachment::none()).ok()
+            }
+            _ => first.del().ok(),
+        };
+        assert_eq!(setting(&node, "br0"), "0", "{verb:?}");
+        // An administrator's setting stays.
+        node.host().set_sysctl("net/ipv4/conf/br0/route_localnet", "1");
+        first.call(Verb::Add).run(&node).ok();
+        first.del().ok();
+        assert_eq!(setting(&node, "br0"), "1");
+        let three = node.container();
+        let made = Attached::add(&node, &ptp(json!({"ipam": unshared().v4()})), &three);
+        Attached::add(&node, &with(first.config.clone(), json!({"prevResult": made.result})), &three);
+        assert_eq!([made.host_veth(), "vpn0"].map(|link| setting(&node, link)), ["1", "0"]);
+    }
+}
+
+#[test]
+fn a_port_of_the_references_keeps_the_link_open() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = node();
+    let (one, two) = (node.container(), node.container());
+    let ours = bridged(&node, &config(&[mapping(8080, 80, "tcp")], json!({})), &one);
+    node.install_one(&theirs, "portmap");
+    bridged(&node, &config(&[mapping(8081, 80, "tcp")], json!({})), &two);
+    node.install_one(&crate::subjects::ours(), "portmap");
+    ours.del().ok();
+    assert_eq!(node.host().sysctl("net/ipv4/conf/br0/route_localnet"), "1");
 }
 
 /// A socket that goes on sending from one port to one address.

@@ -4,12 +4,14 @@ use super::{LONG, at, bridged, config, mapped_in, mapping, routed, tcp};
 use crate::chained::comes_and_goes;
 use crate::configs::{dual, unshared, with};
 use crate::subjects::node;
+use conformance::shell::sh;
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use testns::{Attachment, Call, Container, Node, Verb};
+use testns::{Attachment, Call, Container, Feature, Node, Verb};
 
 fn ports(own: Value) -> Value {
     config(&[mapping(8080, 80, "tcp")], own)
@@ -156,16 +158,18 @@ fn rules_of_a_container_that_is_gone_do_not_count() {
 }
 
 /// A virtual machine behind the veth has the address, and the namespace none: by our mark, and without one, as the reference
-/// makes the veth.
+/// makes the veth. Another container takes the address, which its root may do.
 #[test]
 fn a_machine_behind_a_veth_keeps_its_port() {
     for (backend, is_marked) in [("iptables", true), ("iptables", false), ("nftables", true), ("nftables", false)] {
         let node = node();
-        let (machine, two) = (node.container_named("c1"), node.container_named("c2"));
+        let [machine, two, thief] = ["c1", "c2", "c3"].map(|id| node.container_named(id));
         let network = routed(&unshared().dual());
         mapped_in(&node, &network, &ports(json!({"backend": backend})), &machine);
+        node.call(Verb::Add, &network, &thief).ok();
         for address in machine.namespace().global_addresses("eth0") {
             machine.namespace().delete_address("eth0", &address);
+            thief.namespace().add_address("eth0", &address);
         }
         if !is_marked {
             let links = node.host().links();
@@ -187,6 +191,33 @@ fn a_machine_behind_a_veth_keeps_its_port() {
     }
 }
 
+/// The same behind a macvlan or a tap, of which the node has no link: the container's has the mark.
+#[test]
+fn a_machine_behind_a_link_in_the_container_alone_keeps_its_port() {
+    for (kind, feature) in [("macvlan", Feature::Macvlan), ("tap", Feature::Tun)] {
+        testns::needs!(feature.or_skip());
+        let node = node();
+        node.host().add_link("uplink", "bridge");
+        // Other tests see its mark, which names no container of theirs.
+        let [machine, two] = ["vm1", "c2"].map(|id| node.container_named(id));
+        let own =
+            json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "master": "uplink", "ipam": unshared().v4()});
+        mapped_in(&node, &own, &ports(json!({})), &machine);
+        sh(machine.namespace(), "ip address flush dev eth0");
+        let made = node.call(Verb::Add, routed(&dual()), &two).ok();
+        let config = with(ports(json!({})), json!({"prevResult": made}));
+        let reply = node.call(Verb::Add, &config, &two);
+        reply.ok();
+        let log = &reply.output.stderr;
+        assert!(log.contains("host port 8080/tcp is held by") && log.contains("vm1"), "{kind}: {log}");
+        node.call(Verb::Del, &config, &two).ok();
+        machine.end();
+        let reply = node.call(Verb::Add, &config, &two);
+        reply.ok();
+        assert!(!reply.output.stderr.contains("is held by"), "{kind}: {reply}");
+    }
+}
+
 /// A repeated ADD that is refused because another container holds a port leaves the attachment's own port.
 #[test]
 fn a_repeated_add_that_is_refused_a_port_leaves_the_ports_as_they_were() {
@@ -202,5 +233,74 @@ fn a_repeated_add_that_is_refused_a_port_leaves_the_ports_as_they_were() {
         node.call(Verb::Add, with(both, previous), &two).fails_with(103);
         node.assert_as_before_except(comes_and_goes);
         mapped.check().ok();
+    }
+}
+
+/// The kernel forwards before it looks for a socket: sshd's clients would reach the container.
+#[test]
+fn a_program_of_the_node_that_listens_is_named_or_keeps_its_port() {
+    let own = |host_ip: &str, port: u16, protocol: &str| {
+        let mut mapping = mapping(port, 80, protocol);
+        mapping["hostIP"] = json!(host_ip);
+        config(&[mapping], json!({}))
+    };
+    for (backend, listens_on, host_ip, is_taken) in [
+        ("iptables", "0.0.0.0", "", true),
+        ("nftables", "[::]", "", true),
+        ("iptables", "192.0.2.1", "", true),
+        ("nftables", "192.0.2.1", "192.0.2.1", true),
+        ("iptables", "192.0.2.1", "192.0.2.7", false),
+        ("iptables", "[::1]", "127.0.0.1", false),
+    ] {
+        let node = node();
+        node.host().add_link("uplink", "bridge");
+        node.host().add_address("uplink", "192.0.2.1/24");
+        let pod = node.container();
+        let made = node.call(Verb::Add, routed(&dual()), &pod).ok();
+        let (tcp, udp) = node.host().enter(|| {
+            let any = format!("{listens_on}:0");
+            (TcpListener::bind(&any).unwrap(), UdpSocket::bind(any).unwrap())
+        });
+        let ports = [(tcp.local_addr().unwrap().port(), "tcp"), (udp.local_addr().unwrap().port(), "udp")];
+        for (port, protocol) in ports {
+            let config = with(own(host_ip, port, protocol), json!({"backend": backend, "prevResult": made}));
+            node.remember();
+            let strict = with(config.clone(), json!({"onPortInUse": "error"}));
+            let said = format!("host port {port}/{protocol}: process ");
+            if is_taken {
+                let error = node.call(Verb::Add, &strict, &pod).fails_with(103);
+                assert!(error.msg.contains(&said), "{error:?}");
+                node.assert_as_before_except(comes_and_goes);
+            } else {
+                node.call(Verb::Add, &strict, &pod).ok();
+            }
+            let reply = node.call(Verb::Add, &config, &pod);
+            reply.ok();
+            assert_eq!(reply.output.stderr.contains(&said), is_taken, "{listens_on} {host_ip}: {reply}");
+            node.call(Verb::Del, &config, &pod).ok();
+        }
+    }
+}
+
+/// A resolver listens on 127.0.0.53, and a container asks for port 53 of all addresses.
+#[test]
+fn a_program_on_another_loopback_address_keeps_its_packets() {
+    for backend in ["iptables", "nftables"] {
+        let node = node();
+        let pod = node.container();
+        let resolver = node.host().enter(|| TcpListener::bind("127.0.0.53:8080").unwrap());
+        let own = json!({"backend": backend, "onPortInUse": "error"});
+        let mapped = bridged(&node, &ports(own), &pod);
+        mapped.check().ok();
+        mapped.call(Verb::Add).run(&node).ok();
+        assert_eq!(answers_at("127.0.0.1", &node, &[&pod]), Some(pod.id()), "{backend}");
+        let client = node.host().enter(|| TcpStream::connect_timeout(&at("127.0.0.53", 8080), LONG).unwrap());
+        assert_eq!(resolver.accept().unwrap().1, client.local_addr().unwrap());
+        // The program has ended: CHECK finds nothing lost, and the next ADD forwards that address, too.
+        drop((client, resolver));
+        mapped.check().ok();
+        mapped.call(Verb::Add).run(&node).ok();
+        assert_eq!(answers_at("127.0.0.53", &node, &[&pod]), Some(pod.id()), "{backend}");
+        mapped.check_and_del();
     }
 }

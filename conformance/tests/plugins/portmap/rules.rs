@@ -2,7 +2,7 @@
 
 use super::{config, forwarding, has_iptables, made_up, map, mapping, saved};
 use crate::configs::{Attached, with};
-use crate::subjects::{node, reference_or_skip, same};
+use crate::subjects::{node, node_with_pod, reference_or_skip, same};
 use conformance::shell::sh;
 use serde_json::{Value, json};
 use std::process::Command;
@@ -349,4 +349,18 @@ fn without_the_external_chain_portmaps_own_marks_and_a_warning_names_both() {
     // Another entry of the list may have portmap's own.
     assert_eq!((marks("CNI-HOSTPORT-SETMARK"), marks("KUBE-MARK-MASQ")), (3, 3));
     node.call(Verb::Check, &config, &pod).ok();
+}
+
+/// The plugin in front has made no interface in the container.
+#[test]
+fn a_result_of_the_nodes_side_alone_forwards_nothing_and_the_log_says_so() {
+    testns::needs!(has_iptables());
+    let (node, pod) = node_with_pod();
+    let previous = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "br0"}],
+        "ips": [{"interface": 0, "address": "10.1.0.2/24"}]});
+    let own = with(config(&[mapping(8080, 80, "tcp")], json!({})), json!({"prevResult": previous}));
+    let reply = node.call(Verb::Add, own, &pod);
+    reply.ok();
+    assert!(reply.output.stderr.contains("no port is forwarded"), "{reply}");
+    assert_eq!(forwarding(&node), [""; 0]);
 }

@@ -69,21 +69,6 @@ fn a_delegate_runs_in_process_if_its_file_is_of_this_very_build() {
     assert!(failure.msg.contains("contains no plugin of that name"), "{failure:?}");
 }
 
-/// SPEC 4: a delegate's error is the caller's error; for a missing one, the error names it and the folders searched.
-#[test]
-fn a_delegates_error_is_the_callers() {
-    let node = probe_node();
-    let pod = node.container();
-    let with_ipam =
-        |ipam: Value| json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": ipam}).to_string();
-    let log = node.work_dir().join("ipam.log");
-    let bad = with_ipam(json!({"type": "probe-ipam", "address": "10.1.0.5", "log": log}));
-    let failure = node.call(Verb::Add, bad, &pod).fails_with(7);
-    assert!(failure.msg.starts_with("cannot use key ipam.address"), "{failure:?}");
-    let failure = node.call(Verb::Add, with_ipam(json!({"type": "absent"})), &pod).fails_with(108);
-    assert_eq!(failure.msg, r#"failed to find plugin "absent" in path [/run/testns/bin]"#);
-}
-
 /// A misspelt `ipam.type` fails ADD, and the runtime calls DEL. What an ADD has made is not lost when the plugin is gone.
 #[test]
 fn del_without_the_address_plugin_fails_only_if_that_may_have_given_an_address() {

@@ -75,9 +75,7 @@ fn replies_reach_stdout_though_stderr_cannot_be_written() {
 /// State that appears by itself after an ADD, or stays after any: link-local addresses of links that have just come up,
 /// the last address that was given, the record of a helper that has ended.
 fn settles(line: &str) -> bool {
-    ["fe80::", "ff00::", "ff02::", "last_reserved_ip", ".index ", "/run/cni/helper."]
-        .iter()
-        .any(|words| line.contains(words))
+    ["fe80::", "ff00::", "ff02::", "last_reserved_ip", ".index ", " /run/cni/"].iter().any(|words| line.contains(words))
 }
 
 /// A signal that the runtime made its children ignore, as nohup does, stays ignored.

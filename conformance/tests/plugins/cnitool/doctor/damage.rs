@@ -3,6 +3,7 @@
 /// The functions of the scripts: a reservation that is an hour old, a container that is gone without DEL, and a plugin behind the
 /// network's.
 pub(super) const FUNCTIONS: &str = r#"
+cnitool() { $RUNTIME $CNI_PATH/cnitool "$@"; }
 PATH=$CNI_PATH:$PATH conf=/etc/cni/net.d store=/var/lib/cni/networks/office results=/var/lib/cni/results
 old() { printf "$2" > $store/$1; touch -d '1 hour ago' $store/$1; }
 lose() { ip netns add gone; cnitool add office /run/netns/gone --container-id gone > /dev/null

@@ -138,7 +138,7 @@ fn a_bridge_that_is_the_way_out_and_has_lost_its_uplink_is_found() {
         }
         let _web = sick.add(name, "web", None);
         assert_eq!(sick.doctor(), (0, Vec::new()));
-        sh("ip link set ens3 down");
+        sh("ip link set ens3 down; ip neigh flush dev lan0");
         // The node asks for the Ethernet address of its router.
         UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"x", "192.168.1.1:9").unwrap();
         let text = "bridge lan0, the IPv4 way out, has lost its port to other networks: ens3 is down";

@@ -7,14 +7,14 @@ use super::lost_packets::{Sick, sh};
 /// Filters whose findings have no remedy that opens them, and filters that are no fault.
 const OTHERS: &str = r#"
 iptables -w -A FORWARD -p tcp -j DROP
-=> warning firewall-drops: iptables -A FORWARD -p tcp -j DROP may drop them
+=> error firewall-drops: iptables -A FORWARD -p tcp -j DROP drops packets
 iptables -w -t raw -A PREROUTING -j CT --notrack
-=> warning firewall-drops: iptables -t raw -A PREROUTING -j NOTRACK leaves packets out of connection tracking
+=> error firewall-drops: iptables -t raw -A PREROUTING -j CT --notrack takes packets out of the usual connection tracking
 nft add table inet guard; nft 'add chain inet guard early { type filter hook prerouting priority -300; }'
 nft add rule inet guard early notrack
-=> warning firewall-drops: leaves packets out of connection tracking
+=> error firewall-drops: early notrack takes packets out of the usual connection tracking
 iptables -w -P OUTPUT DROP; iptables -w -A OUTPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-=> warning firewall-drops: OUTPUT
+=> warning firewall-drops: chain OUTPUT of iptables by its policy drops packets from the node
 # A policy that marks what it accepts.
 iptables -w -N policy; iptables -w -A FORWARD -i cni0 -j policy; iptables -w -A FORWARD -o cni0 -j policy
 iptables -w -A policy -j MARK --set-xmark 0x10000/0x10000
@@ -22,7 +22,7 @@ iptables -w -A policy -m mark --mark 0x10000/0x10000 -j RETURN; iptables -w -A p
 => nothing
 iptables -w -P FORWARD DROP; iptables -w -t mangle -A PREROUTING -j MARK --set-xmark 0x7
 iptables -w -A FORWARD -m mark --mark 0x7 -j ACCEPT
-=> note firewall-drops: chain FORWARD of iptables drops by policy
+=> nothing
 # Containers of two bridges may be kept apart on purpose.
 iptables -w -A FORWARD -i cni0 -o docker0 -j DROP; iptables -w -A FORWARD -i docker0 -o cni0 -j DROP
 => nothing
@@ -38,17 +38,17 @@ X
 nft 'table inet guard { chain out { type filter hook postrouting priority 300; oifname ens3 ip saddr 10.0.0.0/8 drop; }; }'
 => nothing
 nft 'table inet guard { chain out { type filter hook postrouting priority 300; oifname ens3 ip saddr 192.168.1.7 drop; }; }'
-=> error firewall-drops: -s 192.168.1.7/32 -o ens3 -j DROP drops what no rule before it accepts
+=> error firewall-drops: ip saddr 192.168.1.7 drop drops packets
 # A further address of the node is there for another use.
 ip address add 192.168.1.9/32 dev ens3
 iptables -w -t nat -I PREROUTING -d 192.168.1.9 -p tcp --dport 8080 -j DNAT --to 10.9.9.9:80
 => nothing
 iptables -w -t raw -A PREROUTING -i ens3 -p tcp --dport 8080 -j DROP
-=> error port-gone: --dport 8080 -j DROP drops what other hosts send to port 8080/tcp of the node
+=> error firewall-drops: --dport 8080 -j DROP drops packets from other hosts to the node (TCP port 8080)
 nft 'table inet guard { chain early { type filter hook prerouting priority raw; tcp dport { 22, 8080 } drop; }; }'
-=> nothing
+=> error firewall-drops: drops packets from other hosts to the node (TCP port 8080)
 iptables -w -t raw -A PREROUTING -i cni0 -j CT --zone 5
-=> warning firewall-drops: -j CT --zone puts packets in another zone of connection tracking
+=> error firewall-drops: -j CT --zone 5 takes packets out of the usual connection tracking
 # The port of a bridge is not what routed packets come in by, and another host may be kept out on purpose.
 iptables -w -t raw -I PREROUTING -i $(ls /sys/class/net | grep ^veth) -j DROP
 => nothing
@@ -57,9 +57,9 @@ iptables -w -A FORWARD -i cni0 -d 203.0.113.66 -j REJECT
 iptables -w -A FORWARD -i cni0 -p tcp --dport 25 -j REJECT
 => nothing
 iptables -w -A FORWARD -i cni0 -p udp --dport 53 -j REJECT
-=> warning firewall-drops: --dport 53 -j REJECT may drop them
+=> warning firewall-drops: --dport 53 -j REJECT
 iptables -w -t nat -I POSTROUTING -s 10.0.0.0/8 ! -d 10.0.0.0/8 -j RETURN
-=> warning masquerade-gone: ! -d 10.0.0.0/8 -j RETURN comes before the masquerade of containers
+=> error masquerade-gone: ! -d 10.0.0.0/8 -j RETURN comes before the masquerade of containers
 iptables -w -t nat -I PREROUTING -d 192.168.1.7/32 -j ACCEPT
 => error port-gone: -d 192.168.1.7/32 -j ACCEPT comes before the rule that forwards port 8080/tcp
 iptables -w -P FORWARD DROP; iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT
@@ -88,12 +88,12 @@ iptables -w -A policy -m mark --mark 0x10000/0x10000 -j ACCEPT; iptables -w -A p
 => nothing
 iptables -w -N pods; iptables -w -A FORWARD -o cni0 -j pods; iptables -w -A pods -p tcp --dport 80 -j RETURN
 iptables -w -A pods -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN; iptables -w -A pods -j DROP
-=> note firewall-drops: pods -j DROP may drop them
+=> nothing
 # The port by which other hosts know it is not its own any more.
 iptables -w -N user; iptables -w -A FORWARD -i ens3 -j user
 iptables -w -A user -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN
 iptables -w -A user -p tcp --dport 8080 -j RETURN; iptables -w -A user -j DROP
-=> warning firewall-drops: -A user -j DROP may drop them
+=> error firewall-drops: -A user -j DROP drops packets from other hosts
 # One zone for all packets has their answers, too.
 iptables -w -t raw -A PREROUTING -j CT --zone 5; iptables -w -t raw -A OUTPUT -j CT --zone 5
 => nothing
@@ -105,14 +105,14 @@ iptables -w -N not-local; iptables -w -A INPUT -j not-local
 iptables -w -A not-local -m addrtype --dst-type LOCAL -j RETURN; iptables -w -A not-local -j DROP
 => nothing
 nft 'table inet guard { chain early { type filter hook prerouting priority raw; iifname cni0 ct zone set 5; }; }'
-=> warning firewall-drops: -j CT --zone puts packets in another zone of connection tracking
+=> error firewall-drops: ct zone set 5 takes packets out of the usual connection tracking
 # Before connections are tracked, each packet is of none.
 nft 'table inet guard { chain early { type filter hook prerouting priority raw; ct state invalid drop; }; }'
-=> error firewall-drops: -j DROP drops what no rule before it accepts
+=> error firewall-drops: ct state invalid drop drops packets
 iptables -w -A FORWARD -i cni0 -m state --state NEW -j REJECT
-=> error firewall-drops: -m conntrack --ctstate NEW -j REJECT drops what no rule before it accepts
+=> error firewall-drops: --state NEW -j REJECT
 nft 'table inet guard { chain pass { type filter hook forward priority 0; iif { lo, cni0 } drop; }; }'
-=> error firewall-drops: -i cni0 -j DROP drops what no rule before it accepts
+=> error firewall-drops: nft rule inet guard pass iif
 iptables -w -t nat -I PREROUTING -i ens3 -p tcp -j DNAT --to 10.9.9.9
 => error port-twice: -j DNAT --to-destination 10.9.9.9 comes before the rule that forwards port 8080/tcp
 "#;

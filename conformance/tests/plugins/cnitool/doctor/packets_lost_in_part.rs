@@ -79,19 +79,26 @@ sed -i 's/"name":"office"/"name":"moved"/' /etc/cni/net.d/10-office.conflist
 => warning duplicate-address: the next ADD may give A.2, which web/eth0 in network office has
 ip address del A.1/24 dev cni0; ip address add A.1/23 dev cni0
 => error gateway-address, mended: ip address add A.1/24 dev cni0; ip address del A.1/23 dev cni0
+=> error check-fails, mended: CHECK of web/eth0 fails
 # What is closed to others stays so.
 iptables -w -A FORWARD -s A.2 -j DROP
 => error firewall-drops, mended: iptables -I FORWARD -s A.2/32 -j ACCEPT
 iptables -w -N CNI-ADMIN; iptables -w -I FORWARD -j CNI-ADMIN; iptables -w -A CNI-ADMIN -s A.2 -j DROP
-=> error firewall-drops, mended: iptables -A CNI-ADMIN -s A.2/32 -j DROP drops what
+=> error firewall-drops, mended: iptables -A CNI-ADMIN -s A.2/32 -j DROP drops packets
 iptables -w -A FORWARD -d A.2 -p tcp --dport 80 -j ACCEPT
 iptables -w -A FORWARD -d A.2 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 iptables -w -A FORWARD -d A.2 -j REJECT
-=> note firewall-drops: iptables -A FORWARD -d A.2/32 -j REJECT may drop them
+=> nothing
 ip -n pod link set eth0 mtu 1600
 => warning mtu, mended: is 1500, and that of its other end in the container 1600
 ip rule add pref 100 lookup local; ip rule del pref 0; ip rule add pref 50 to A.1 lookup main
 => error gateway-address: does not take packets to the gateway's address A.1 for its own
+ip link add tun0 type veth peer tun0-end; ip link set tun0 up; ip link set tun0-end up
+ip route add A.0/24 dev tun0 table 100; ip rule add pref 101 lookup 100
+=> error route-elsewhere, mended: leads to tun0 and not to cni0, by rule of routing 101 and table 100
+ip link add tun0 type veth peer tun0-end; ip link set tun0 up; ip route add default dev tun0 table 100; ip rule add pref 101 lookup 100
+=> error route-elsewhere: leads to tun0 and not to cni0, by rule of routing 101 and table 100
+=> warning link-down: link tun0, the way out, has no carrier
 "#;
 
 /// The container's own side.
@@ -122,6 +129,9 @@ ip -n pod address add A.129/25 dev own
 ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
 ip -n pod address add 192.168.0.1/16 dev own
 => warning container-side: 192.168.0.0/16 is the subnet of link own, and the node's address is in it
+ip -n pod link add own type veth peer own-end; ip -n pod link set own up; ip -n pod link set own-end up
+ip -n pod route add A.0/24 dev own table 52; ip -n pod rule add pref 5270 lookup 52
+=> error container-side, mended: gateway A.1 leads to its link own, by rule of routing 5270 and table 52
 ip -n pod link set eth0 address $(cat /sys/class/net/cni0/address); ip neigh flush dev cni0
 => error duplicate-address, mended: of its bridge cni0 itself
 ip -n pod route add blackhole default table 55; ip -n pod rule add lookup 55 pref 99

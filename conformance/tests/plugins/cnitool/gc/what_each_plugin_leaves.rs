@@ -112,7 +112,7 @@ impl Scene {
     fn assert_kept(&self) {
         let (tour, object, count) = (&self.tour, self.kind.object, (self.kind.count)(&self.tour));
         assert!(count > 0, "{object}: nothing is on the node");
-        let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+        let dry = tour.cnitool(&["gc", "office", "--dry-run", "--json"]);
         assert!(dry.contains("would be kept") && !dry.contains("would be deleted") && dry.contains(object), "{dry}");
         assert_eq!(self.doctor(), (0, String::new()), "{object}");
         tour.cnitool(&["gc", "office"]);
@@ -124,7 +124,7 @@ impl Scene {
     fn assert_removed(&self) {
         let (tour, object, count) = (&self.tour, self.kind.object, (self.kind.count)(&self.tour));
         assert!(count > 0, "{object}: nothing is left on the node");
-        let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+        let dry = tour.cnitool(&["gc", "office", "--dry-run", "--json"]);
         assert!(dry.contains("would be deleted") && !dry.contains("would be kept") && dry.contains(object), "{dry}");
         let (code, evidence) = self.doctor();
         // A device that ended with the container is an error besides.
@@ -212,7 +212,7 @@ fn a_record_that_does_not_name_its_namespace_is_kept() {
     record.as_object_mut().unwrap().retain(|key, _| !key.starts_with("netns"));
     fs::write(&path, record.to_string()).unwrap();
     scene.tour.lose(&scene.pod);
-    let dry = scene.tour.cnitool(&["gc", "office", "--dry-run"]);
+    let dry = scene.tour.cnitool(&["gc", "office", "--dry-run", "--json"]);
     assert!(dry.contains("would be kept") && dry.contains(TUNING.object), "{dry}");
     scene.tour.cnitool(&["gc", "office"]);
     assert_eq!(files("/run/cni/tuning"), 1);
@@ -247,13 +247,13 @@ fn a_lease_is_kept_while_the_namespace_of_its_record_exists() {
     let object = format!("DHCP lease of {}", tour.address(9));
 
     write_lease(&tour, "/run/netns/elsewhere", [meta.dev(), meta.ino()]);
-    let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+    let dry = tour.cnitool(&["gc", "office", "--dry-run", "--json"]);
     assert!(dry.contains("would be kept") && dry.contains(&object), "{dry}");
     tour.cnitool(&["gc", "office"]);
     assert!(!is_released());
 
     write_lease(&tour, &netns(&pod), [meta.dev(), 1]);
-    let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+    let dry = tour.cnitool(&["gc", "office", "--dry-run", "--json"]);
     assert!(dry.contains("would be deleted") && dry.contains(&object) && !is_released(), "{dry}");
     tour.cnitool(&["gc", "office"]);
     assert!(is_released());
@@ -266,11 +266,11 @@ fn forget_refuses_while_a_record_is_left() {
     let scene = Scene::new(TUNING);
     scene.tour.lose(&scene.pod);
     fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
-    let container = scene.tour.cnitool(&[&OTHER[..], &["attachments", "--json"]].concat());
+    let container = scene.tour.cnitool(&[&OTHER[..], &["list", "--json"]].concat());
     let container: Value = serde_json::from_str(&container).unwrap();
     let container = container[0]["container"].as_str().unwrap();
     let cnitool = scene.tour.bin_dir.join("cnitool");
-    let words = ["forget", "office", "/run/netns/gone", "--container-id", container];
+    let words = ["del", "--forget", "office", "/run/netns/gone", "--container-id", container];
     let refused = scene.tour.run(&cnitool, &words);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains(TUNING.object), "{text}");
@@ -295,7 +295,7 @@ fn a_network_is_known_by_the_records_of_its_plugins() {
     let tour = Tour::with_plugins();
     fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
     write_lease(&tour, "/run/netns/gone", [1, 1]);
-    let dry = tour.cnitool(&["gc", "office", "--dry-run"]);
+    let dry = tour.cnitool(&["gc", "office", "--dry-run", "--json"]);
     assert!(dry.contains("would be deleted") && dry.contains("DHCP lease of"), "{dry}");
     tour.cnitool(&["gc", "office"]);
     let record = fs::read_to_string(Path::new(LEASES).join(LEASE)).unwrap();
