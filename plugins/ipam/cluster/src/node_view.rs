@@ -2,6 +2,7 @@
 //!
 //! The file is in a folder of its own, so that its replacement does not break the seal of host-local's index.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
@@ -54,6 +55,11 @@ pub struct View {
     pub read_at_s: u64,
     /// How long that is trusted.
     pub trust_seconds: u32,
+    /// The Ethernet addresses of the node's record that were compared with those of all others.
+    pub compared: BTreeSet<String>,
+    /// Whether these are all of the machine's, as far as the last write tells.
+    #[serde(skip)]
+    pub is_compared: bool,
     /// The node's own records.
     #[serde(flatten)]
     pub memory: Memory,
@@ -194,6 +200,11 @@ impl View {
     /// How many addresses the node takes at once, and keeps without using them; 0: others need all.
     pub(crate) fn keeps(&self, conf: &Conf) -> u128 {
         size(self.left, self.sharers, conf.claim_size.min(WHOLE))
+    }
+
+    /// How far a call counts the free addresses of its runs, to see whether the node has few or many.
+    pub(crate) fn counts(&self, conf: &Conf) -> usize {
+        usize::try_from(2 * self.keeps(conf) + 1).unwrap_or_default()
     }
 
     /// Whether a run has the address.

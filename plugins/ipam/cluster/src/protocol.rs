@@ -21,7 +21,7 @@ mod shard;
 
 pub use draft::{Draft, Memory, Write};
 pub use forget::{begin_to_forget, begin_to_free, cancel, end_to_forget, erase, reopen, wait_to_forget};
-pub use identity::{Me, Refusal, enter, recall, shared};
+pub use identity::{Me, Refusal, compare, enter, is_proven, recall, shared};
 pub use repair::{adopt, come_back, restore};
 pub use room::{Room, Shards, WHOLE, give_back, is_high, room, size};
 pub use shard::{Run, Shard, base_of, bases_of, cut};
@@ -37,6 +37,8 @@ pub enum Key {
     Runs(Address),
     /// What a node was refused.
     Want(String),
+    /// The Ethernet addresses that prove nothing.
+    Cards,
     /// A node, by its name.
     Node(String),
 }
@@ -54,6 +56,7 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Network => f.write_str("network"),
+            Self::Cards => f.write_str("cards"),
             Self::Claim(name) => write!(f, "{CLAIMS}{name}"),
             Self::Runs(base) => write!(f, "{RUNS}{base}"),
             Self::Want(node) => write!(f, "{WANTS}{node}"),
@@ -66,10 +69,11 @@ impl Key {
     /// Reads a key as it is displayed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if text == "network" {
-            return Some(Self::Network);
-        }
-        let (kind, name) = text.split_once('/')?;
+        let (kind, name) = match text {
+            "network" => return Some(Self::Network),
+            "cards" => return Some(Self::Cards),
+            text => text.split_once('/')?,
+        };
         match kind {
             "claims" => Some(Self::Claim(name.to_owned())),
             "runs" => Address::from_file_name(name).map(Self::Runs),
@@ -91,6 +95,8 @@ pub enum Record {
     Runs(Shard),
     /// See [`Want`].
     Want(Want),
+    /// See [`Cards`].
+    Cards(Cards),
     /// See [`Node`].
     Node(Node),
 }
@@ -170,6 +176,14 @@ pub struct Want {
     pub sets: BTreeSet<IpAddr>,
     /// When, in seconds since 1970 by the node's own clock.
     pub at: u64,
+}
+
+/// Ethernet addresses that nodes have found in records of others, when they compared their own. None is removed, as it may be found again.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cards {
+    /// The addresses.
+    pub shared: BTreeSet<String>,
 }
 
 impl Node {

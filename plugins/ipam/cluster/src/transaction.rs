@@ -12,7 +12,8 @@ use netops::lock::Lock;
 
 use crate::node_view::{self, View};
 use crate::protocol::{
-    self, CLAIMS, Draft, FORM, Key, Me, NODES, Network, Node, RUNS, Record, Refusal, Room, Shards, WHOLE, base_of, size,
+    self, CLAIMS, Draft, FORM, Key, Me, Memory, NODES, Network, Node, RUNS, Record, Refusal, Room, Shards, WHOLE,
+    base_of, size,
 };
 use crate::reservations::held;
 use crate::store::{self, AnyStore, Store, Written};
@@ -70,6 +71,8 @@ pub(crate) struct Work<'a> {
     is_anew: bool,
     /// Whether the room that is left was found out.
     has_looked: bool,
+    /// The cards that were compared with those of all nodes, and are to be in the view.
+    compared: Option<BTreeSet<String>>,
 }
 
 impl<'a> LockedStore<'a> {
@@ -92,7 +95,17 @@ impl<'a> LockedStore<'a> {
         purpose: Purpose,
         change: impl AsyncFn(&mut Work<'_>) -> Result<(), CniError>,
     ) -> Result<View, CniError> {
-        let done = self.try_to(purpose, change).await;
+        let mut done = self.try_to(purpose, change).await;
+        if let Ok(view) = &done
+            && view.is_recorded
+            && !view.is_compared
+            && purpose != Purpose::Leave
+        {
+            match self.try_to(Purpose::Renew, async |work| work.compare_cards().await).await {
+                Ok(view) => done = Ok(view),
+                Err(error) => tracing::info!(%error, "cards are compared with those of other nodes later"),
+            }
+        }
         if let (Err(error), true) = (&done, self.store.is_away()) {
             View::note_away(self.conf.folder(), error)?;
         }
@@ -113,19 +126,20 @@ impl<'a> LockedStore<'a> {
             attempt += 1;
             let read_at_ms = view_age::now_ms()?;
             let mut work = Work::begin(self.conf, &self.store).await?;
-            let (before, trust_before) = (work.view.memory.clone(), work.view.trust_seconds);
+            let before = work.view.clone();
             work.admit(purpose).await?;
             if matches!(purpose, Purpose::Plain | Purpose::Renew) {
                 work.come_back().await?;
             }
             change(&mut work).await?;
-            let writes = work.prepare(purpose)?;
+            let writes = work.prepare(purpose, &before.memory)?;
             // The store may get it although no answer comes, and `forget` waits as long as the store says.
             work.view.trust_seconds = work.view.trust_seconds.min(work.me.trust_seconds);
             let is_renewal = matches!(writes.as_slice(), [only] if only.key == Key::Node(work.me.name.clone()));
             if !is_renewal
                 || !work.view.is_recorded
-                || (&work.view.memory, work.view.trust_seconds) != (&before, trust_before)
+                || (&work.view.memory, &work.view.compared) != (&before.memory, &before.compared)
+                || work.view.trust_seconds != before.trust_seconds
             {
                 work.view.write(folder)?;
             }
@@ -143,7 +157,7 @@ impl<'a> LockedStore<'a> {
                 Ok(Written::Nothing) => {
                     // Other nodes wrote first. Nothing of this is on its way.
                     if !is_unanswered {
-                        work.view.memory = before;
+                        work.view.memory = before.memory;
                         work.view.write(folder)?;
                     }
                 }
@@ -171,15 +185,27 @@ impl<'a> Work<'a> {
             is_absent: false,
             is_anew: false,
             has_looked: false,
+            compared: None,
         };
         let name = work.me.name.clone();
-        work.load([Key::Network, Key::Want(name.clone()), Key::Node(name.clone())]).await?;
-        let is_as_recorded = |node: &Node| (&node.boot, &node.macs) == (&work.me.boot, &work.me.macs);
-        if work.draft.node(&name).is_some_and(|node| !is_as_recorded(node)) {
+        work.load([Key::Network, Key::Want(name.clone()), Key::Cards, Key::Node(name.clone())]).await?;
+        let is_certain = |node: &Node| {
+            (&node.boot, &node.macs) == (&work.me.boot, &work.me.macs)
+                || protocol::is_proven(node, &work.me, &work.view.compared, &work.draft.cards())
+        };
+        if work.draft.node(&name).is_some_and(|node| !is_certain(node)) {
             let all = work.store.list(NODES).await?;
             work.me.shared = protocol::shared(all.iter().map(|(key, _, record)| (key, record)), &name);
         }
         Ok(work)
+    }
+
+    /// Compares the cards of the node's record with those of all others.
+    async fn compare_cards(&mut self) -> Result<(), CniError> {
+        let all = self.store.list(NODES).await?;
+        let all = all.iter().map(|(key, _, record)| (key, record));
+        self.compared = Some(protocol::compare(&mut self.draft, &self.me.name, all));
+        Ok(())
     }
 
     /// Reads records that were not read yet.
@@ -285,6 +311,10 @@ impl<'a> Work<'a> {
             node.changes = node.changes.max(self.view.memory.changes);
         }
         self.is_absent = recorded.is_none();
+        if self.is_absent || is_repair {
+            // Others that have compared theirs since did not see this one's.
+            self.view.compared.clear();
+        }
         self.is_anew = recorded.is_some_and(|recorded| recorded.store_id != node.store_id);
         self.view.memory.changes = node.changes;
         self.draft.set(&Key::Node(name), Some(Record::Node(node)));
@@ -367,7 +397,7 @@ impl<'a> Work<'a> {
     }
 
     /// The writes, and the view without what leaves.
-    fn prepare(&mut self, purpose: Purpose) -> Result<Vec<protocol::Write>, CniError> {
+    fn prepare(&mut self, purpose: Purpose, before: &Memory) -> Result<Vec<protocol::Write>, CniError> {
         let key = Key::Node(self.me.name.clone());
         let changes = self.draft.writes().iter().filter(|write| is_own(&write.key)).count();
         if changes > 0
@@ -380,6 +410,7 @@ impl<'a> Work<'a> {
         let writes = self.draft.writes();
         if purpose != Purpose::Repair {
             self.view.memory.leave(&self.draft, &self.me.name);
+            self.view.memory.keep(before);
         }
         let own = writes.iter().map(|write| &write.key).filter(|key| is_own(key));
         self.view.memory.pending.extend(own.map(ToString::to_string));
@@ -392,6 +423,8 @@ impl<'a> Work<'a> {
         self.view.memory.pending.clear();
         self.view.memory.changes = self.draft.node(&self.me.name).map_or(0, |node| node.changes);
         (self.view.is_recorded, self.view.is_copy) = (true, false);
+        self.view.compared = self.compared.take().unwrap_or(std::mem::take(&mut self.view.compared));
+        self.view.is_compared = self.me.macs.is_subset(&self.view.compared);
         (self.view.boot, self.view.trust_seconds) = (self.me.boot.clone(), self.me.trust_seconds);
         (self.view.read_at_ms, self.view.read_at_s) = (Some(read_at_ms), self.me.now);
         (self.view.checked_at_ms, self.view.away_until_ms) = (read_at_ms, 0);

@@ -8,7 +8,7 @@ use host_local::range::Span;
 use serde::{Deserialize, Serialize};
 
 use super::shard::{base_of, whole};
-use super::{Claim, Key, Network, Node, Record, Run, Shard, Want};
+use super::{Cards, Claim, Key, Network, Node, Record, Run, Shard};
 
 /// What a node remembers of its own records, and only the node changes: also an operator's `forget`, which first forbids the node to write.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,9 +61,20 @@ impl Memory {
     pub fn leave(&mut self, draft: &Draft, name: &str) {
         let mut next = self.clone();
         next.fill(draft, name);
-        let cut = |own: Span| next.spans().filter_map(move |left| super::shard::intersection(own, left));
+        self.keep(&next);
+    }
+
+    /// Forgets what another memory does not have. What an earlier write without an answer has brought counts only when the store has confirmed it: until
+    /// then the message of a still earlier one may take it away.
+    pub fn keep(&mut self, other: &Self) {
+        let cut = |own: Span| other.spans().filter_map(move |left| super::shard::intersection(own, left));
         self.runs = self.spans().flat_map(cut).map(|span| (span.first.ip(), span.last.ip())).collect();
-        self.claims.retain(|claim, _| next.claims.contains_key(claim));
+        self.claims.retain(|claim, own| {
+            other.claims.get(claim).is_some_and(|left| {
+                own.retain(|address| left.contains(address));
+                true
+            })
+        });
     }
 }
 
@@ -148,6 +159,15 @@ impl Draft {
         }
     }
 
+    /// The Ethernet addresses that prove nothing.
+    #[must_use]
+    pub fn cards(&self) -> Cards {
+        match self.get(&Key::Cards) {
+            Some(Record::Cards(cards)) => cards.clone(),
+            _ => Cards::default(),
+        }
+    }
+
     /// A claim.
     #[must_use]
     pub fn claim(&self, name: &str) -> Option<&Claim> {
@@ -163,15 +183,6 @@ impl Draft {
         match self.get(&Key::Runs(base)) {
             Some(Record::Runs(shard)) => shard.clone(),
             _ => Shard::default(),
-        }
-    }
-
-    /// The wants of a node.
-    #[must_use]
-    pub fn want(&self, node: &str) -> Option<&Want> {
-        match self.get(&Key::Want(node.to_owned())) {
-            Some(Record::Want(want)) => Some(want),
-            _ => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Key, Memory, Node, Record};
+use super::{Cards, Draft, Key, Memory, Node, Record};
 
 /// The caller of a change: this machine, as it is now.
 #[derive(Debug, Clone)]
@@ -88,6 +88,40 @@ fn is_same(recorded: &Node, me: &Me) -> bool {
         true => agree > 0,
         false => agree > gone && gone <= 1,
     }
+}
+
+/// Addresses that [`Cards`] has at most, so that its record stays below 64 KiB: with as many, a node that was started again reads all records.
+const CARDS_MAX: usize = 1000;
+
+/// Whether a machine that was started again is the recorded one by what it has `compared`, without the records of other nodes: no card is gone, and one was
+/// in no other record, neither when this node compared its cards, nor when another one did that later.
+#[must_use]
+pub fn is_proven(recorded: &Node, me: &Me, compared: &BTreeSet<String>, noted: &Cards) -> bool {
+    let is_complete = noted.shared.len() < CARDS_MAX && recorded.macs.is_subset(compared);
+    is_complete && recorded.macs.is_subset(&me.macs) && !recorded.macs.is_subset(&noted.shared)
+}
+
+/// Notes which cards of a node's record are in another one, too, and returns what was compared. The node's record was in the store before the others were
+/// read, so of two machines that come at once one sees the other.
+pub fn compare<'a>(
+    draft: &mut Draft,
+    name: &str,
+    all: impl Iterator<Item = (&'a Key, &'a Record)> + Clone,
+) -> BTreeSet<String> {
+    let own = |(key, record): (&Key, &Record)| match (key, record) {
+        (Key::Node(own), Record::Node(node)) if own == name => Some(node.macs.clone()),
+        _ => None,
+    };
+    let macs = all.clone().find_map(own).unwrap_or_default();
+    let (mut cards, others) = (draft.cards(), shared(all, name));
+    let room = CARDS_MAX.saturating_sub(cards.shared.len());
+    let is_new = |mac: &&String| others.contains_key(*mac) && !cards.shared.contains(*mac);
+    let found: Vec<String> = macs.iter().filter(is_new).take(room).cloned().collect();
+    if !found.is_empty() {
+        cards.shared.extend(found);
+        draft.set(&Key::Cards, Some(Record::Cards(cards)));
+    }
+    macs
 }
 
 /// The addresses that records of other nodes have, each with one of these nodes.

@@ -122,6 +122,7 @@ fn decode(place: &str, key: &Key, bytes: &[u8]) -> Result<Record, CniError> {
         Key::Claim(_) => json(bytes).map(Record::Claim),
         Key::Runs(base) => Shard::decode(*base, bytes).map(Record::Runs),
         Key::Want(_) => json(bytes).map(Record::Want),
+        Key::Cards => json(bytes).map(Record::Cards),
         Key::Node(_) => json(bytes).map(Record::Node),
     };
     record.map_err(|why| {
@@ -138,6 +139,7 @@ fn encode(key: &Key, record: &Record) -> Result<String, CniError> {
         (_, Record::Network(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
         (_, Record::Claim(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
         (_, Record::Want(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
+        (_, Record::Cards(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
         (_, Record::Node(record)) => serde_json::to_string(record).map_err(|error| error.to_string()),
     };
     text.map_err(|why| CniError::new(Code::INTERNAL, format!("cannot write record {key}: {why}")))

@@ -11,17 +11,6 @@ fn cluster() -> TestCluster {
 }
 
 #[test]
-fn a_machine_that_was_started_again_goes_on_in_its_runs() {
-    let cluster = cluster();
-    let mut machine = cluster.machine("a");
-    let before = machine.add("c0").unwrap();
-    machine.boot = "boot-of-a-2-0000-0000-000000000000".to_owned();
-    let after = machine.add("c1").unwrap();
-    assert_distinct([before, after].iter());
-    assert_eq!((cluster.state().runs.len(), cluster.state().nodes["a"].boot.as_str()), (1, machine.boot.as_str()));
-}
-
-#[test]
 fn a_clone_is_refused_and_the_original_goes_on() {
     let cluster = cluster();
     let original = cluster.machine("a");
@@ -54,39 +43,6 @@ fn an_emptied_folder_gives_nothing_until_the_node_is_forgotten() {
     assert_refused(&machine.status(), 50, &["its data folder does not know"]);
     assert!(machine.operator(&["forget", "a", "--fenced", "--force"]).contains("1 runs are free"));
     assert_eq!(machine.add("c1").unwrap(), lost);
-}
-
-#[test]
-fn a_forgotten_node_that_comes_back_gives_nothing_of_its_old_runs() {
-    let cluster = cluster();
-    let (mut a, b) = (cluster.machine("a"), cluster.machine("b"));
-    let old = a.add("c0").unwrap();
-    b.operator(&["forget", "a", "--fenced", "--force"]);
-    assert!(b.operator(&["show"]).contains("253 of 253"), "{}", b.operator(&["show"]));
-    assert_eq!(b.add("c1").unwrap(), old, "its addresses are free");
-    // Its trust is over: by the clock of the same boot, not by the time of day.
-    a.later_seconds = 4000;
-    let new = a.add("c2").unwrap();
-    let state = cluster.state();
-    let owner = |address: &str| {
-        let address: std::net::IpAddr = address.split('/').next().unwrap().parse().unwrap();
-        state.find(address.into()).map(|run| run.owner.clone())
-    };
-    assert_eq!((owner(&old).as_deref(), owner(&new).as_deref()), (Some("b"), Some("a")));
-    let mut config = a.config();
-    config["prevResult"] = json!({ "cniVersion": "1.1.0", "ips": [{ "address": old }] });
-    assert_refused(&a.call("CHECK", "c0", "", &config), 107, &["in no run of this node any more"]);
-}
-
-#[test]
-fn while_a_node_is_being_forgotten_it_is_confirmed_nothing() {
-    let cluster = cluster();
-    let mut machine = cluster.machine("a");
-    machine.add("c0").unwrap();
-    cluster.overwrite("nodes/a", |node| node["leaving"] = json!(true));
-    machine.add("c1").unwrap();
-    machine.later_seconds = 4000;
-    assert_refused(&machine.add("c2"), 11, &["an operator is forgetting the node"]);
 }
 
 #[test]
@@ -231,6 +187,29 @@ fn all_cards_but_one_have_to_be_the_recorded_ones() {
             }
         }
     }
+}
+
+/// A record that cannot be read shows who reads it.
+#[test]
+fn after_a_restart_a_node_reads_its_own_record_and_no_other_nodes() {
+    let cluster = cluster();
+    let (mut a, b) = (cluster.machine("a"), cluster.machine("b"));
+    a.more_cards = vec!["0a:00:00:00:03:01".to_owned()];
+    a.add("c0").unwrap();
+    b.add("c0").unwrap();
+    cluster.overwrite("nodes/b", |record| record["lease"] = json!(1));
+    a.boot = "boot-of-a-2-0000-0000-000000000000".to_owned();
+    a.add("c1").unwrap();
+    (a.boot, a.card) = ("boot-of-a-3-0000-0000-000000000000".to_owned(), "0a:00:00:00:03:02".to_owned());
+    assert_refused(&a.add("c2"), 106, &["nodes/b", "upgrade this node"]);
+    // Nor is a card a proof that was found in two records.
+    (a.card, a.more_cards) = (cluster.machine("a").card, Vec::new());
+    fs::remove_dir_all(a.home.join("links")).unwrap();
+    let noted = serde_json::json!({ "shared": [a.card, "0a:00:00:00:03:01"] });
+    fs::create_dir(cluster.store().join("net/cards")).unwrap();
+    fs::write(cluster.store().join("net/cards/1"), noted.to_string()).unwrap();
+    a.more_cards = vec!["0a:00:00:00:03:01".to_owned()];
+    assert_refused(&a.add("c2"), 106, &["nodes/b", "upgrade this node"]);
 }
 
 #[test]

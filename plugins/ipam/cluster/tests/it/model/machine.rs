@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::protocol::{self, Draft, Key, Me, Memory, Network, Node, Record, Write, claims};
+use cluster::protocol::{self, Cards, Draft, Key, Me, Memory, Network, Node, Record, Write, claims};
 use host_local::conf::Barred;
+use host_local::range::Span;
 
-use super::{ADDRESSES, CLAIM, Fault, Mail, World, address, all, base, changes};
+use super::{ADDRESSES, CLAIM, Fault, Mail, World, address, base, changes, sets};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
@@ -13,6 +14,7 @@ pub(super) enum Change {
     Tidy,
     Hold,
     Leave,
+    Compare,
 }
 
 pub(super) enum Call {
@@ -28,7 +30,7 @@ pub(super) enum Call {
         draft: Draft,
         trust: bool,
         left: Vec<Write>,
-        before: View,
+        before: Box<View>,
     },
 }
 
@@ -39,6 +41,7 @@ pub(super) struct View {
     network: Network,
     is_recorded: bool,
     is_trusted: bool,
+    pub(super) compared: BTreeSet<String>,
     /// How often the view was written.
     number: u64,
 }
@@ -55,7 +58,7 @@ pub(super) struct Adding {
 pub(super) struct Machine {
     pub(super) is_up: bool,
     pub(super) name: usize,
-    card: usize,
+    card: Option<usize>,
     boot: usize,
     pub(super) folder: usize,
     pub(super) view: Option<View>,
@@ -67,15 +70,18 @@ pub(super) struct Machine {
     /// An address that a container got while another one of this machine had it.
     pub(super) twice: Option<u128>,
     pub(super) call: Call,
+    /// The cards that the call compares with those of others.
+    comparing: Option<BTreeSet<String>>,
     pub(super) given: usize,
 }
 
 impl Machine {
-    pub(super) fn new(at: usize) -> Self {
+    /// `has_card`: also a card that no other machine has.
+    pub(super) fn new(at: usize, has_card: bool) -> Self {
         Self {
             is_up: true,
             name: at,
-            card: at,
+            card: has_card.then_some(at),
             boot: at,
             folder: at,
             view: None,
@@ -84,6 +90,7 @@ impl Machine {
             adding: None,
             twice: None,
             call: Call::None,
+            comparing: None,
             given: 0,
         }
     }
@@ -121,7 +128,7 @@ impl Machine {
         self.adding = None;
     }
 
-    fn me(&self, recorded: Option<&Node>, shared: BTreeMap<String, String>, fault: Fault) -> Me {
+    fn me(&self, recorded: Option<&Node>, fault: Fault) -> Me {
         let view = self.view.as_ref().unwrap();
         let mut me = Me {
             name: self.name.to_string(),
@@ -129,8 +136,13 @@ impl Machine {
             is_recorded: view.is_recorded,
             is_copy: false,
             boot: self.boot.to_string(),
-            macs: BTreeSet::from([self.card.to_string(), "nat".to_owned(), "usb".to_owned()]),
-            shared: if fault == Fault::SharedCards { BTreeMap::new() } else { shared },
+            macs: self
+                .card
+                .map(|card| card.to_string())
+                .into_iter()
+                .chain(["nat".to_owned(), "usb".to_owned()])
+                .collect(),
+            shared: BTreeMap::new(),
             trust_seconds: 1,
             now: 0,
         };
@@ -164,7 +176,7 @@ impl World {
     fn call(&mut self, at: usize) {
         match std::mem::replace(&mut self.machines[at].call, Call::None) {
             Call::None => {
-                let change = changes()[self.draw(4)];
+                let change = changes()[self.draw(5)];
                 self.note(format!("{at} reads, to {change:?}"));
                 let mut draft = Draft::default();
                 for key in [Key::Network, Key::Node(self.machines[at].name.to_string())] {
@@ -188,29 +200,38 @@ impl World {
             network: network.clone(),
             is_recorded: false,
             is_trusted: false,
+            compared: BTreeSet::new(),
             number: 0,
         };
         self.machines[at].view.get_or_insert(new);
         let (claim, name) = (Key::Claim(CLAIM.to_owned()), self.machines[at].name.to_string());
         self.read(&mut draft, &base());
         self.read(&mut draft, &claim);
+        self.read(&mut draft, &Key::Cards);
+        let noted = if fault == Fault::NoCards { Cards::default() } else { draft.cards() };
         let all = self.store.iter().filter_map(|(key, (_, record))| Some((key, record.as_ref()?)));
-        let shared = protocol::shared(all, &name);
         let machine = &mut self.machines[at];
+        machine.comparing = (change == Change::Compare).then(|| protocol::compare(&mut draft, &name, all.clone()));
         let recorded = draft.node(&name).cloned();
-        let me = machine.me(recorded.as_ref(), shared, fault);
+        let mut me = machine.me(recorded.as_ref(), fault);
+        let compared = &machine.view.as_ref().unwrap().compared;
+        let is_proven = recorded.as_ref().is_some_and(|node| protocol::is_proven(node, &me, compared, &noted));
+        if !is_proven && fault != Fault::SharedCards {
+            me.shared = protocol::shared(all, &name);
+        }
         let before = machine.view.clone().unwrap();
         let view = machine.view.as_mut().unwrap();
         let repairs = matches!(&network.closed, Some(protocol::Closed::Repair(nodes)) if nodes.contains(&name));
         let is_gone = recorded.is_none() && view.is_recorded && network.forgotten <= view.network.forgotten;
-        let recalled = recorded
-            .as_ref()
-            .filter(|_| view.is_recorded && !repairs && fault != Fault::NoCount && fault != Fault::NoRepair);
+        let recalled = recorded.as_ref().filter(|_| view.is_recorded && !repairs && fault != Fault::NoRepair);
         let recalled = recalled.map_or(Ok(()), |node| protocol::recall(node, &view.memory));
         let entered = protocol::enter(recorded.as_ref(), &me);
         let (Ok(node), Ok(()), false) = (entered, recalled, is_gone && !repairs) else { return machine.distrust() };
         if network.closed.is_some() && !repairs {
             return;
+        }
+        if repairs || recorded.is_none() {
+            view.compared.clear();
         }
         let held: Vec<_> = machine.reserved.iter().map(|number| address(*number)).collect();
         let highest = node.changes.max(view.memory.changes);
@@ -246,6 +267,9 @@ impl World {
         draft.force(&key);
         if !repairs && fault != Fault::LeaveLate {
             view.memory.leave(&draft, &name);
+            if fault != Fault::GainEarly {
+                view.memory.keep(&before.memory);
+            }
         } else if fault == Fault::LeaveLate {
             view.memory.runs.clone_from(&before.memory.runs);
             view.memory.claims.clone_from(&before.memory.claims);
@@ -258,7 +282,7 @@ impl World {
         );
         (view.network, view.number) = (Network { closed: None, ..network }, view.number + 1);
         self.mail.push(Mail { from: at, write: left[0].clone(), is_awaited: true });
-        self.machines[at].call = Call::Writing { draft, trust, left, before };
+        self.machines[at].call = Call::Writing { draft, trust, left, before: Box::new(before) };
     }
 
     /// The store has answered a write.
@@ -286,6 +310,7 @@ impl World {
         view.memory.fill(&draft, &name);
         view.memory.pending.clear();
         view.memory.changes = draft.node(&name).unwrap().changes;
+        view.compared = machine.comparing.take().unwrap_or(std::mem::take(&mut view.compared));
         (view.is_recorded, view.is_trusted, view.number) = (true, trust, view.number + 1);
     }
 
@@ -337,22 +362,30 @@ impl World {
 /// A change, by the plugin's functions.
 fn apply(change: Change, draft: &mut Draft, name: &str, reserved: &BTreeSet<u128>) {
     let held = reserved.iter().map(|number| address(*number)).collect();
-    let room = |draft: &Draft| {
+    let room = |draft: &Draft, set: Span| {
         let Key::Runs(at) = base() else { return None };
-        protocol::room(at, &draft.shard(at), &[all()], 1, &Barred::default()).best
+        protocol::room(at, &draft.shard(at), &[set], 1, &Barred::default()).best
     };
     match change {
         Change::Claim => {
-            if let Some((_, span)) = room(draft) {
+            if let Some((_, span)) = sets().into_iter().find_map(|set| room(draft, set)) {
                 draft.take(span, name).unwrap();
             }
         }
-        Change::Tidy => drop(protocol::give_back(draft, name, &[all()], &held, 0, &Barred::default())),
+        Change::Compare => {}
+        Change::Tidy => {
+            for set in sets() {
+                protocol::give_back(draft, name, &[set], &held, 0, &Barred::default());
+            }
+        }
         Change::Hold => {
-            if claims::hold(draft, name, CLAIM, true).is_ok_and(|own| own.is_empty())
-                && let Some((_, span)) = room(draft)
-            {
-                claims::grant(draft, CLAIM, span.first).unwrap();
+            let Ok(own) = claims::hold(draft, name, CLAIM, true) else { return };
+            for set in sets() {
+                if !own.iter().any(|ip| set.contains((*ip).into()))
+                    && let Some((_, span)) = room(draft, set)
+                {
+                    claims::grant(draft, CLAIM, span.first).unwrap();
+                }
             }
         }
         Change::Leave => {
