@@ -24,24 +24,31 @@ struct Adding<'a> {
     is_new: bool,
 }
 
+/// The result of an ADD, the view by which it is the node's, and how many addresses of each set are left in its runs, where that was counted.
+pub(crate) struct Given {
+    pub(crate) result: AddResult,
+    pub(crate) view: View,
+    pub(crate) left: Option<Vec<usize>>,
+}
+
 /// What a try to reserve came to.
 enum Tried {
-    /// The result, and the view by which it is the node's.
-    Given(Box<AddResult>, Box<View>),
+    /// An address of each set.
+    Given(Box<Given>),
     /// A set is full, as host-local says.
     Full(CniError),
     /// The view was replaced meanwhile.
     Moved,
 }
 
-/// ADD; also returns the view.
-pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<(AddResult, View), CniError> {
+/// ADD.
+pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<Given, CniError> {
     let is_new = !conf.local.reuse_address || !reservations::holds(conf, owner)?;
     let adding = Adding { conf, owner, is_new };
     if let Some(view) = usable(conf)?
-        && let Tried::Given(result, view) = adding.reserve(view, false).await?
+        && let Tried::Given(given) = adding.reserve(view, false).await?
     {
-        return Ok((*result, *view));
+        return Ok(*given);
     }
     adding.claim_and_reserve().await
 }
@@ -56,8 +63,11 @@ impl Adding<'_> {
                 None => return Ok(Tried::Moved),
             },
         };
-        match host_local::add(&within, self.owner).await {
-            Ok(result) if open.is_current()? => Ok(Tried::Given(Box::new(result), Box::new(open.view))),
+        match host_local::add_and_count(&within, self.owner, open.view.counts(self.conf)).await {
+            Ok((result, left)) if open.is_current()? => {
+                let left = left.filter(|_| self.conf.claim.is_none());
+                Ok(Tried::Given(Box::new(Given { result, view: open.view, left })))
+            }
             Ok(_) => {
                 tracing::info!("the node's runs changed meanwhile: ADD begins anew");
                 self.undo().await?;
@@ -77,14 +87,14 @@ impl Adding<'_> {
     }
 
     /// Claims what is needed. Meanwhile no other call of the node gives back what this one has claimed.
-    async fn claim_and_reserve(&self) -> Result<(AddResult, View), CniError> {
+    async fn claim_and_reserve(&self) -> Result<Given, CniError> {
         let conf = self.conf;
         let store = LockedStore::lock(conf)?;
         for _ in 0..ATTEMPTS_MAX {
             let mut full = None;
             if let Some(view) = usable(conf)? {
                 match self.reserve(view, false).await? {
-                    Tried::Given(result, view) => return Ok((*result, *view)),
+                    Tried::Given(given) => return Ok(*given),
                     Tried::Full(error) => full = Some(error),
                     Tried::Moved => continue,
                 }
@@ -102,9 +112,9 @@ impl Adding<'_> {
             if full.is_some()
                 && conf.local.yields
                 && let Some(open) = usable(conf)?
-                && let Tried::Given(result, view) = self.reserve(open, true).await?
+                && let Tried::Given(given) = self.reserve(open, true).await?
             {
-                return Ok((*result, *view));
+                return Ok(*given);
             }
             return Err(self.refusal(&store, none, full, &view).await);
         }

@@ -21,6 +21,7 @@ use cni_spec::{AddResult, CniError, Code};
 use host_local::address::Address;
 use skel::{AddRequest, CheckRequest, DelRequest, Entry, EventLoop, GcRequest, Plugin, StatusRequest};
 
+use add::Given;
 use cluster_keys::{Conf, Removal};
 use node_view::View;
 
@@ -52,8 +53,8 @@ impl Plugin for Cluster {
 
     async fn add(request: &AddRequest, conf: &Conf) -> Result<AddResult, CniError> {
         let conf = conf.clone().asking(&request.raw.parse_args()?)?;
-        let (result, view) = add::add(&conf, &request.attachment).await?;
-        upkeep::note(Some(&conf), request.conf.object(), Some(&view));
+        let Given { result, view, left } = add::add(&conf, &request.attachment).await?;
+        upkeep::note(Some(&conf), request.conf.object(), Some((&view, left)));
         Ok(result)
     }
 
@@ -71,7 +72,7 @@ impl Plugin for Cluster {
         match addresses.find(|ip| conf.is_in_a_set(Address::from(*ip)) && !view.holds(Address::from(*ip))) {
             Some(lost) => Err(moved(conf, &lost.to_string())),
             None => {
-                upkeep::note(Some(conf), request.conf.object(), Some(&view));
+                upkeep::note(Some(conf), request.conf.object(), Some((&view, None)));
                 Ok(())
             }
         }

@@ -27,19 +27,16 @@ use cluster_keys::Conf;
 const BITS: u32 = 0o750;
 /// A want that is older, by this node's clock, is removed after it was served; and the node's own, when it was not refused since.
 const WANT_SECONDS: u64 = 600;
-/// More free addresses than this are not counted.
-const COUNTED_MAX: u128 = 1 << 14;
-
 /// The configuration of the call, if something is due after it.
 static DUE: Mutex<Option<String>> = Mutex::new(None);
 
-/// Notes that something is due after this call. Errors are logged: a later call finds it due.
-pub(crate) fn note(conf: Option<&Conf>, object: &ConfObject, view: Option<&View>) {
+/// Notes that something is due after this call, which has read the view and may have counted what is left. Errors are logged: a later call finds it due.
+pub(crate) fn note(conf: Option<&Conf>, object: &ConfObject, seen: Option<(&View, Option<Vec<usize>>)>) {
     let is_due = || {
         let Some(conf) = conf else { return Ok(false) };
-        match view {
-            Some(view) => is_due(conf, view, false),
-            None => View::read(conf.folder())?.map_or(Ok(false), |view| is_due(conf, &view, true)),
+        match seen {
+            Some((view, left)) => is_due(conf, view, false, left),
+            None => View::read(conf.folder())?.map_or(Ok(false), |view| is_due(conf, &view, true, None)),
         }
     };
     match is_due() {
@@ -66,7 +63,7 @@ pub(crate) fn start() {
 }
 
 /// Whether something is to do. `looks_at_claims`: a container may have left one.
-fn is_due(conf: &Conf, view: &View, looks_at_claims: bool) -> Result<bool, CniError> {
+fn is_due(conf: &Conf, view: &View, looks_at_claims: bool, left: Option<Vec<usize>>) -> Result<bool, CniError> {
     if view.is_away()? || !view.is_recorded {
         return Ok(false);
     }
@@ -74,9 +71,9 @@ fn is_due(conf: &Conf, view: &View, looks_at_claims: bool) -> Result<bool, CniEr
         return Ok(true);
     }
     let keeps = view.keeps(conf);
-    let Some(within) = view.within(conf) else { return view.is_due(!view.memory.runs.is_empty()) };
-    let most = usize::try_from((2 * keeps + 1).min(COUNTED_MAX)).unwrap_or_default();
-    let free = host_local::count_free(&within, most)?;
+    let count = || view.within(conf).map(|within| host_local::count_free(&within, view.counts(conf)));
+    let Some(free) = left.map(Ok).or_else(count) else { return view.is_due(!view.memory.runs.is_empty()) };
+    let free = free?;
     let is_out = |free: &usize| is_low(conf, keeps, *free as u128) || is_high(keeps, *free as u128);
     Ok(free.iter().any(is_out) || view.is_due(free.iter().any(|free| *free > 0))?)
 }
@@ -88,7 +85,8 @@ fn is_low(conf: &Conf, keeps: u128, free: u128) -> bool {
 
 /// Does what is due; `is_asked`: also looks into the store when nothing is.
 pub(crate) async fn run(conf: &Conf, is_asked: bool) -> Result<(), CniError> {
-    let is_needed = || View::read(conf.folder())?.map_or(Ok(false), |view| Ok(is_asked || is_due(conf, &view, true)?));
+    let is_needed =
+        || View::read(conf.folder())?.map_or(Ok(false), |view| Ok(is_asked || is_due(conf, &view, true, None)?));
     if !is_needed()? {
         return Ok(());
     }

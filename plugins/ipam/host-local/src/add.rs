@@ -9,19 +9,30 @@ use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
 use crate::range::RangeSet;
 use crate::resolv;
+use crate::status::count;
 use crate::store::released::{self, Released};
 use crate::store::{Reservations, Reserved, Store, content_of};
 use crate::store_error::store_error;
 
 /// ADD: an address of each range set for `owner`, or none at all.
 pub async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
+    add_and_count(conf, owner, 0).await.map(|(result, _)| result)
+}
+
+/// As [`add`]; also counts what each set has left, up to `most`, by the index that is open.
+pub async fn add_and_count(
+    conf: &Conf,
+    owner: &Attachment,
+    most: usize,
+) -> Result<(AddResult, Option<Vec<usize>>), CniError> {
     let dns = dns(conf)?;
     let mut store = Store::create(&conf.place).await.map_err(|error| store_error(&error))?;
     let ips = begin(&mut store, conf, owner).and_then(Leasing::all);
+    let left = ips.is_ok().then(|| count(conf, most, &mut |span| store.next_free(span).ok())).flatten();
     store.finish();
     let ips = ips?;
     netops::all_namespaces::record_caller();
-    Ok(result(conf, ips, dns))
+    Ok((result(conf, ips, dns), left))
 }
 
 /// The name service of the result.

@@ -34,12 +34,12 @@ use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, Plugin, S
 use conf::{Conf, Removal};
 
 // The verbs on given keys, for a plugin that chooses the ranges itself.
-pub use add::add;
+pub use add::{add, add_and_count};
 pub use check::check;
 pub use del::del;
 pub use gc::gc;
 pub use preview::preview;
-pub use status::{count_free, find_full, is_unused, list_cooling, status};
+pub use status::{count_free, find_full, list_cooling, status};
 
 /// The plugin.
 #[derive(Debug)]

@@ -90,38 +90,25 @@ fn full_set(conf: &Conf) -> Result<Option<&RangeSet>, OpError> {
 
 /// How many addresses of each set are free, counted up to `most`. Those that cool down are.
 pub fn count_free(conf: &Conf, most: usize) -> Result<Vec<usize>, CniError> {
-    ask(conf, |free| {
-        let mut of_set = |set: &RangeSet| {
-            let mut count = 0;
-            for range in set.ranges() {
-                let mut rest = Some(range.span());
-                while let Some(span) = rest.filter(|_| count < most)
-                    && let Some(found) = next_free(|span| free(span).ok_or(()), conf, span, |_| false).ok()?
-                {
-                    count += 1;
-                    rest = found.next().filter(|next| *next <= span.last).map(|first| Span { first, ..span });
-                }
-            }
-            Some(count)
-        };
-        conf.sets.iter().map(&mut of_set).collect()
-    })
+    ask(conf, |free| count(conf, most, free))
 }
 
-/// Whether all addresses of `span` that may be given are free.
-pub fn is_unused(conf: &Conf, span: Span) -> Result<bool, CniError> {
-    ask(conf, |free| {
-        let mut rest = Some(span);
-        while let Some(span) = rest {
-            let end = match conf.barred.end(span.first) {
-                Some(end) => end,
-                None if free(span)? == Some(span.first) => span.first,
-                None => return Some(false),
-            };
-            rest = end.next().filter(|next| *next <= span.last).map(|first| Span { first, ..span });
+/// As [`count_free`], of any list of what is free; `None` where that cannot answer.
+pub(crate) fn count(conf: &Conf, most: usize, free: Free<'_>) -> Option<Vec<usize>> {
+    let mut of_set = |set: &RangeSet| {
+        let mut count = 0;
+        for range in set.ranges() {
+            let mut rest = Some(range.span());
+            while let Some(span) = rest.filter(|_| count < most)
+                && let Some(found) = next_free(|span| free(span).ok_or(()), conf, span, |_| false).ok()?
+            {
+                count += 1;
+                rest = found.next().filter(|next| *next <= span.last).map(|first| Span { first, ..span });
+            }
         }
-        Some(true)
-    })
+        Some(count)
+    };
+    conf.sets.iter().map(&mut of_set).collect()
 }
 
 /// The released addresses that cool down.
@@ -137,7 +124,7 @@ pub fn list_cooling(conf: &Conf) -> Result<Vec<Address>, CniError> {
 }
 
 /// The question for the first free address of a span; `None`: the index cannot answer.
-type Free<'a> = &'a mut dyn FnMut(Span) -> Option<Option<Address>>;
+pub(crate) type Free<'a> = &'a mut dyn FnMut(Span) -> Option<Option<Address>>;
 
 /// Asks the index; where it cannot answer, the folder.
 fn ask<T>(conf: &Conf, mut question: impl FnMut(Free<'_>) -> Option<T>) -> Result<T, CniError> {

@@ -1,4 +1,4 @@
-//! The time and memory of a call beside host-local's, in turns, as the machine's load changes; and of calls that claim.
+//! The time of a call beside host-local's, in turns, as the machine's load changes; and of calls that claim.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testns::trace::Program;
 use testns::{Etcd, Node};
 
 use crate::test_cluster::TestCluster;
@@ -81,42 +80,27 @@ fn beside_host_local() {
         for (verb, taken) in ["ADD", "CHECK", "DEL"].into_iter().zip(taken) {
             println!("{name} {verb}: {}", median(taken));
         }
-        println!(
-            "{name}: {} KiB, ADD has {} KiB",
-            fs::metadata(executable).unwrap().len() / 1024,
-            memory(&node, executable, config)
-        );
+        println!("{name}: {} KiB", fs::metadata(executable).unwrap().len() / 1024);
     }
     let executable = &plugins[1].0;
     println!("load: {}", fs::read_to_string("/proc/loadavg").unwrap().trim_end());
-    println!("claim in a folder: {}", claims(&nodes, executable, "folder", &node));
+    println!("claim in a folder: {}", claims(&nodes, executable, "folder"));
     match Etcd::start(nodes.folder.path(), "127.0.0.1") {
         Err(why) => println!("claim in etcd: {why}"),
         Ok(etcd) => {
             nodes.keys["store"] = etcd.store();
             assert!(etcd.is_ready("/cni/net/"));
-            println!("claim in etcd: {}", claims(&nodes, executable, "etcd", &node));
+            println!("claim in etcd: {}", claims(&nodes, executable, "etcd"));
         }
     }
 }
 
-/// The most memory that an ADD has resident.
-fn memory(node: &Node, executable: &Path, config: &Path) -> u64 {
-    let (environment, stdin) = (environment("ADD", "memory"), fs::read_to_string(config).unwrap());
-    let deadline = Duration::from_secs(60);
-    let seen = Program { executable, arguments: &[], environment: &environment, stdin: &stdin, deadline }.trace(node);
-    seen.unwrap().processes[0].peak_kib
-}
-
 /// The time of ADDs each of which claims, as a run is one address.
-fn claims(nodes: &TestCluster, executable: &Path, name: &str, node: &Node) -> String {
+fn claims(nodes: &TestCluster, executable: &Path, name: &str) -> String {
     let mut config = nodes.machine(name).config();
     (config["name"], config["ipam"]["claimSize"]) = (json!(format!("claims-{name}")), json!(1));
     let path = lay(nodes, name, &config);
-    let named = node.bin_dir().join("cluster");
-    if !named.exists() {
-        std::os::unix::fs::symlink(executable, &named).unwrap();
-    }
+    assert!(Command::new(executable).arg("init").arg(&path).status().unwrap().success());
     let taken = (0..100).map(|number| call(executable, "ADD", &format!("c{number}"), &path)).collect();
-    format!("{}; {} KiB", median(taken), memory(node, &named, &path))
+    median(taken)
 }
