@@ -43,6 +43,7 @@ use libcni::{AttachmentId, Cached, Runtime};
 use on_node::pod_names::Names;
 
 pub use finding_kinds::{Finding, Fix, Kind, Level};
+pub(crate) use host_local_folders::of_cluster;
 pub(crate) use removal_commands::{command_lines, removal_by_hand};
 pub use removal_commands::{removal, unmounted};
 

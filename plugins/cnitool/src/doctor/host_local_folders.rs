@@ -53,15 +53,24 @@ pub(crate) async fn look(networks: &[Known], cache: &Cache, findings: &mut Vec<F
     stopped(of_library, findings);
 }
 
-/// A network whose addresses nodes share: its store is away, or this node's runs are used up and none is left. STATUS says neither before ADD fails.
-fn of_cluster(network: &NetworkConf, object: &ConfObject) -> Vec<Finding> {
-    let Some(memory) = on_node::memory(object) else { return Vec::new() };
-    let warning = |kind: Kind, what: String, remedy: String| {
-        let mut finding = kind.finding(Level::Warning, Some(&network.name), what);
-        finding.remedy = remedy;
-        finding
+/// A network whose addresses nodes share: its store is away, this node's runs are used up and none is left, or it holds what host-local gave. STATUS
+/// says none of it before ADD fails.
+pub(crate) fn of_cluster(network: &NetworkConf, object: &ConfObject) -> Vec<Finding> {
+    let memory = on_node::memory(object).unwrap_or_default();
+    let leveled = |kind: Kind, level: Level, what: String, remedy: String| Finding {
+        remedy,
+        ..kind.finding(level, Some(&network.name), what)
     };
+    let warning = |kind, what, remedy| leveled(kind, Level::Warning, what, remedy);
     let name = word(&network.name);
+    let held: u128 = inventory::usage_of(object, None).iter().flatten().map(|range| range.used).sum();
+    let not_adopted = (held > 0 && !memory.is_recorded).then(|| {
+        let what = format!("this node holds {held} addresses that were given without the store");
+        let remedy = format!(
+            "Once: cnitool cluster adopt {name} --begin; on each node: cnitool cluster adopt {name}; at last, once: cnitool cluster adopt {name} --end"
+        );
+        leveled(Kind::NotReady, Level::Error, what, remedy)
+    });
     let away = memory.away.as_ref().map(|why| {
         let remedy = format!(
             "Bring the store back: {} s after its last write this node gives no address. cnitool cluster show {name}",
@@ -79,7 +88,7 @@ fn of_cluster(network: &NetworkConf, object: &ConfObject) -> Vec<Finding> {
         );
         warning(Kind::RangeFull, what, format!("cnitool gc {name}; cnitool cluster show {name}"))
     });
-    away.into_iter().chain(full).collect()
+    not_adopted.into_iter().chain(away).chain(full).collect()
 }
 
 /// Locks of the library's operations on a network, which may take long: a stopped process ends none.

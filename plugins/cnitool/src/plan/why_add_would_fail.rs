@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use cni_spec::{CniError, Command, ConfObject, SpecVersion};
-use host_local::inventory::usage_of;
 use libcni::{Attachment, NetworkConf, Runtime};
 use serde_json::Value;
 use skel::Call;
 use skel::env::Environment;
 
 use super::Makes;
+use crate::doctor;
 use crate::validate::{Level, Source, validate};
 
 /// The reasons, a sentence each.
@@ -23,7 +23,7 @@ pub(crate) async fn find(
 ) -> Vec<String> {
     netops::kernel_probe::leave_no_marks();
     let mut found = by_validate(network);
-    found.extend(not_adopted(network));
+    found.extend(of_cluster(network));
     for (index, (plugin, executable)) in network.plugins.iter().zip(executables).enumerate() {
         let stdin = network.add_request(index, attachment, None).unwrap_or_default();
         if !makes.is_ours(executable) || !found.is_empty() {
@@ -49,19 +49,12 @@ fn by_validate(network: &NetworkConf) -> Vec<String> {
     errors.map(text).collect()
 }
 
-/// The plugin `cluster` refuses a node that holds addresses of before it had the store.
-fn not_adopted(network: &NetworkConf) -> Option<String> {
+/// What the node's memory of plugin `cluster`, which is another executable, says of ADD.
+fn of_cluster(network: &NetworkConf) -> Vec<String> {
     let requests = on_node::Requests::of(network);
-    let is_new = |object: &&ConfObject| !on_node::memory(object).is_some_and(|memory| memory.is_recorded);
-    let object = requests.clusters().find(is_new)?;
-    let held: u128 = usage_of(object, None).ok()?.iter().map(|range| range.used).sum();
-    let name = &network.name;
-    (held > 0).then(|| {
-        format!(
-            "this node holds {held} addresses that were given without the store. Once: cnitool cluster adopt {name} --begin; on each node: cnitool cluster \
-             adopt {name}; at last, once: cnitool cluster adopt {name} --end"
-        )
-    })
+    let found = requests.clusters().flat_map(|object| doctor::of_cluster(network, object));
+    let is_fatal = |found: &doctor::Finding| found.level == Level::Error || found.kind == doctor::Kind::RangeFull;
+    found.filter(is_fatal).map(|found| format!("{}. {}", found.what, found.remedy)).collect()
 }
 
 /// Asks the plugin within this process, in the version that has STATUS. `None`: it is ready, or cannot be asked so.

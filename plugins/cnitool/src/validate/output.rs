@@ -1,9 +1,11 @@
 //! `cnitool validate`: the files that its words name, and its output and exit status.
 
 use crate::args::Validate;
+use crate::doctor;
 use crate::output::{Output, count, has_colour, say};
 use crate::settings::Settings;
-use crate::validate::{Level, Report, Source, plugin_executables, render, validate, validate_folder};
+use crate::validate::finding::{Notes, join};
+use crate::validate::{Finding, Level, Network, Report, Source, plugin_executables, render, validate, validate_folder};
 use anyhow::{Context, bail};
 use libcni::cni_spec::json;
 use libcni::{aside, conflist};
@@ -18,6 +20,8 @@ pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -
     let mut report = read.context("cannot validate")??;
     if !words.offline {
         plugin_executables::look(&mut report, &settings.runtime, crate::keys::ALL, &settings.conf_dir).await;
+        let of_node = of_clusters(&report);
+        report.extend(of_node);
     }
     if output.is_json {
         output.json(&(0..report.sources.len()).map(|file| render::json(&report, file)).collect())?;
@@ -34,6 +38,21 @@ pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -
         );
     }
     Ok(())
+}
+
+/// What this node has of networks whose addresses nodes share, and for which ADD fails.
+fn of_clusters(report: &Report) -> Vec<Finding> {
+    let of_network = |network: &Network| {
+        let mut notes = Notes::new(network.file, &report.sources);
+        let requests = on_node::Requests::of(&network.conf);
+        let plugin = network.plugins.iter().find(|plugin| plugin.ipam == "cluster");
+        let key = plugin.map(|plugin| join(&plugin.base, "ipam.type")).unwrap_or_default();
+        for found in requests.clusters().flat_map(|object| doctor::of_cluster(&network.conf, object)) {
+            notes.value(found.level, &key, found.what).help = found.remedy;
+        }
+        notes.into_findings()
+    };
+    report.networks.iter().flat_map(of_network).collect()
 }
 
 /// Findings, then a line for each network without errors.

@@ -56,6 +56,30 @@ fn another_network_and_a_missing_executable_are_named() {
 }
 
 #[test]
+fn validate_and_doctor_name_the_remedy_where_the_next_add_fails() {
+    let tool = tool("cluster");
+    let list = serde_json::json!({"cniVersion": "1.1.0", "name": "lan", "plugins": [{"type": "cluster", "ipam": {
+        "type": "cluster", "subnet": "10.1.0.0/30", "dataDir": tool.path("data"), "store": {"path": "/none"}}}]});
+    tool.write("net.d/lan.conflist", &list.to_string());
+    let bin = tool.path("bin");
+    let validate = || tool.run(&["--cni-path", bin.to_str().unwrap(), "validate", "lan"]).shown();
+    assert!(!validate().contains("adopt"));
+    // host-local's: the store has never recorded the node.
+    tool.write("data/lan/10.1.0.2", "c1\r\neth0");
+    for said in [validate(), tool.run(&["doctor"]).shown()] {
+        assert!(said.contains("this node holds 1 addresses that were given without the store"), "{said}");
+        assert!(
+            said.contains("Once: cnitool cluster adopt lan --begin; on each node: cnitool cluster adopt lan"),
+            "{said}"
+        );
+    }
+    tool.write("data/lan/cluster/view", r#"{"left":0,"isRecorded":true,"runs":[["10.1.0.2","10.1.0.2"]]}"#);
+    let said = validate();
+    assert!(said.contains("are held, and none is in no run") && said.contains("cnitool cluster show lan"), "{said}");
+    assert!(!said.contains("adopt"), "{said}");
+}
+
+#[test]
 fn metrics_have_the_nodes_runs_and_what_is_in_none() {
     let tool = tool("cluster");
     let dir = tool.path("data");
