@@ -60,8 +60,9 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ]),
     ("cluster", &[
         ("Whose are the addresses?", "cnitool cluster show lan"),
-        ("A node is lost, and its machine is off", "cnitool cluster forget lan node7 --fenced"),
+        ("Is an address held twice?", "cnitool cluster check lan"),
     ]),
+    ("cluster forget", &[("The node is lost, and its machine is off", "cnitool cluster forget lan node7 --fenced")]),
     ("list", &[("", "cnitool list pods"), ("For programs", "cnitool list shop/web-0 --json")]),
     ("install", &[
         ("", "cnitool install --bin-dir /opt/cni/bin"),
@@ -173,9 +174,12 @@ fn has_cluster() -> bool {
 
 /// The command with examples in its help.
 pub(crate) fn with_examples(command: Command) -> Command {
-    EXAMPLES.iter().fold(command, |command, (verb, lines)| match *verb {
-        "" => add(command, lines),
-        verb => command.mut_subcommand(verb, |verb| add(verb, lines)),
+    EXAMPLES.iter().fold(command, |command, (verb, lines)| match verb.split_once(' ') {
+        Some((verb, below)) => {
+            command.mut_subcommand(verb, |verb| verb.mut_subcommand(below, |below| add(below, lines)))
+        }
+        None if verb.is_empty() => add(command, lines),
+        None => command.mut_subcommand(verb, |verb| add(verb, lines)),
     })
 }
 
