@@ -98,35 +98,6 @@ fn a_claim_does_not_get_an_address_of_a_nodes_run() {
     assert!(cluster.state().claims.is_empty());
 }
 
-#[test]
-fn a_forgotten_node_holds_no_claim() {
-    let cluster = cluster();
-    let (mut a, b, c) = (cluster.machine("a"), cluster.machine("b"), cluster.machine("c"));
-    let address = add(&a, "c0", "db").unwrap();
-    assert_eq!(moving(&b, "c1", "db").unwrap(), address);
-    b.operator(&["forget", "a", "--fenced", "--force"]);
-    assert_eq!(moving(&c, "c2", "db").unwrap(), address);
-    // The node comes back with its container, whose address it does not get again.
-    a.later_seconds = 4000;
-    assert_refused(&add(&a, "c3", "db"), 103, &["held by b and c"]);
-    assert!(a.operator_fails(&["check"]).contains("claim db"));
-}
-
-/// Kept in the store, the claim is held by the node although the container is gone: a later call on the node ends that.
-#[test]
-fn del_without_the_store_leaves_a_claim_later() {
-    let cluster = cluster();
-    let (a, c) = (cluster.machine("a"), cluster.machine("c"));
-    a.add("plain").unwrap();
-    let address = add(&a, "c0", "db").unwrap();
-    let away = cluster.folder.path().join("away");
-    std::fs::rename(cluster.store(), &away).unwrap();
-    a.del("c0");
-    std::fs::rename(&away, cluster.store()).unwrap();
-    a.operator(&["upkeep"]);
-    assert_eq!(add(&c, "c2", "db").unwrap(), address);
-}
-
 /// Two nodes hold the claim, and one of them gets a second range set first.
 #[test]
 fn a_claim_gets_an_address_of_a_second_range_set() {

@@ -11,7 +11,6 @@ mod cost;
 mod crash;
 mod etcd;
 mod identity;
-mod kubernetes;
 mod nodes;
 mod probe;
 mod restored_store;

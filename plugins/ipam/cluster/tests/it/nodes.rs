@@ -127,16 +127,6 @@ fn an_address_that_cools_down_is_given_after_those_of_new_runs() {
     assert_refused(&machine.add("c7"), 105, &["5 of 5"]);
 }
 
-#[test]
-fn a_folder_without_the_network_is_that_of_a_missing_mount() {
-    let cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/24" }));
-    fs::remove_dir_all(cluster.store().join("net")).unwrap();
-    let a = cluster.machine("a");
-    assert_refused(&a.add("c0"), 11, &["mount it", "cnitool cluster init net"]);
-    a.operator(&["init"]);
-    a.add("c0").unwrap();
-}
-
 /// Half of the containers first on half of the nodes, then on all; and a drained node leaves all it has.
 #[test]
 fn as_many_containers_as_addresses_get_one_each() {
@@ -163,5 +153,7 @@ fn as_many_containers_as_addresses_get_one_each() {
     }
     assert!(machines[0].operator(&["leave"]).contains("node a has left"));
     assert!(!cluster.state().nodes.contains_key("a"));
-    assert_eq!(machines[3].fill().0.len(), 23);
+    assert!(machines[1].operator_fails(&["leave"]).contains("containers of this node have addresses"));
+    machines[1].operator(&["leave", "--ending"]);
+    assert_eq!(machines[3].fill().0.len(), 23 + 22);
 }

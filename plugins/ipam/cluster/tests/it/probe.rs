@@ -165,6 +165,28 @@ fn the_network_is_asked_who_has_an_address() {
     assert!(said.contains("cannot ask the network") && said.contains("--link LINK"), "{said}");
 }
 
+/// Nothing was heard of the node for long, and a container of it answers.
+#[test]
+fn a_node_whose_containers_answer_is_forgotten_by_force_only() {
+    testns::needs!(Feature::Macvlan.or_skip());
+    let lan = Lan::new();
+    let (pod, own) = lan.add();
+    assert!(lan.command("upkeep", &lan.config()).output().unwrap().status.success());
+    let folder = lan.store.path().join("net/nodes/a");
+    let newest = (1..).take_while(|number| folder.join(number.to_string()).exists()).last().unwrap();
+    let mut record: Value = serde_json::from_slice(&std::fs::read(folder.join(newest.to_string())).unwrap()).unwrap();
+    record["heardAt"] = json!(0);
+    std::fs::write(folder.join((newest + 1).to_string()), record.to_string()).unwrap();
+    let forget = |more: &[&str]| {
+        let output = lan.command("forget", &lan.config()).args(["a", "--fenced"]).args(more).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (is_done, said) = forget(&[]);
+    let answer = format!("{} is answered by {}", own[0], pod.namespace().link("eth0").mac);
+    assert!(!is_done && said.contains(&answer) && said.contains("--force"), "{said}");
+    assert!(forget(&["--force"]).0);
+}
+
 /// As in a live migration: both nodes hold the claim, and both containers answer.
 #[test]
 fn a_claim_that_moves_is_answered_twice_and_is_no_conflict() {

@@ -157,7 +157,28 @@ mod tests {
     fn an_answer_without_status_is_none() {
         assert!(status(&HeaderMap::new(), false).is_ok());
         assert!(matches!(status(&HeaderMap::new(), true), Err(Failed::Away(_))));
-        let refused = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "7".parse().unwrap())]);
-        assert!(matches!(status(&refused, true), Err(Failed::Refused(_))));
+    }
+
+    /// The texts of etcd's api/v3rpc/rpctypes/error.go, and of gRPC.
+    #[test]
+    fn each_error_of_etcd_passes_or_does_not() {
+        for (number, message, expected) in [
+            ("14", "etcdserver: no leader", "Away"),
+            ("14", "etcdserver: request timed out", "Away"),
+            ("8", "etcdserver: too many requests", "Away"),
+            // No request names a revision.
+            ("11", "etcdserver: mvcc: required revision has been compacted", "Away"),
+            ("8", "etcdserver: mvcc: database space exceeded", "Full"),
+            ("3", "etcdserver: request is too large", "Full"),
+            ("8", "grpc: received message larger than max (2097152 vs. 1572864)", "Full"),
+            ("7", "etcdserver: permission denied", "Refused"),
+            ("3", "etcdserver: user name is empty", "Refused"),
+            ("16", "etcdserver: invalid auth token", "Refused"),
+        ] {
+            let headers = [("grpc-status", number), ("grpc-message", message)];
+            let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            let failed = status(&HeaderMap::from_iter(headers), true).unwrap_err();
+            assert_eq!(format!("{failed:?}"), format!("{expected}({message:?})"));
+        }
     }
 }
