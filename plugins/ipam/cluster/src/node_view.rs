@@ -159,10 +159,12 @@ impl View {
         let opened = view.map(|view| Some(OpenView { view: Self { is_copy: is_copy(&view), ..view }, file }));
         opened.map_err(|error| {
             let text = format!("cannot read {}: {error}", path.display());
-            CniError::new(Code::STATE, text).detail(
-                "The file is damaged. End the node's containers of this network, remove the network's data folder, and \
-                 run: cnitool cluster forget NETWORK NODE.",
-            )
+            CniError::new(Code::STATE, text).detail(format!(
+                "The file is damaged. End the node's containers of this network, remove {}, and run, with this node's name in the list: \
+                 cnitool cluster show {network}; cnitool cluster forget {network} NODE --force.",
+                folder.display(),
+                network = folder.file_name().unwrap_or_default().display(),
+            ))
         })
     }
 

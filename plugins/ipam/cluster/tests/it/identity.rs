@@ -38,6 +38,10 @@ fn an_emptied_folder_gives_nothing_until_the_node_is_forgotten() {
     let cluster = cluster();
     let machine = cluster.machine("a");
     let lost = machine.add("c0").unwrap();
+    let view = machine.data().join("cluster/view");
+    fs::write(&view, &fs::read(&view).unwrap()[..40]).unwrap();
+    let remedy = format!("remove {}", machine.data().display());
+    assert_refused(&machine.add("c1"), 106, &["cluster/view", "damaged", &remedy, "forget net NODE --force"]);
     fs::remove_dir_all(machine.data()).unwrap();
     assert_refused(&machine.add("c1"), 106, &["its data folder does not know", "cnitool cluster forget net a"]);
     assert_refused(&machine.status(), 50, &["its data folder does not know"]);
