@@ -188,6 +188,9 @@ pub(crate) enum Verb {
         /// a link of the host, or a port of the node (8080, 8080/tcp)
         #[arg(value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(completions::named))]
         name: String,
+        /// Show real packets of this pod, five a second at most: where each went, or which rule dropped it. So many, or until interrupted
+        #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "0")]
+        trace: Option<u32>,
     },
     /// List the attachments in the cache
     #[command(alias = "attachments")]

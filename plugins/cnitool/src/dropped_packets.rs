@@ -14,12 +14,13 @@ mod host_links;
 pub(crate) mod host_routes;
 mod links_as_at_add;
 mod mtu;
-mod neighbours;
 mod packet_answers;
 mod packet_reasons;
 mod real_packets;
-mod routes_that_refuse;
-mod uplink;
+mod real_traffic;
+mod routing;
+mod rows;
+mod same_addresses;
 pub(crate) mod way_to_container;
 
 use std::cell::RefCell;
@@ -32,67 +33,24 @@ use interface::alias;
 use libcni::AttachmentId;
 use libcni::inventory::Life;
 use netops::Family;
-use netops::link::Mac;
+use netops::link::Link;
 use netops::nft::Nft;
-use netops::route::{self, MAIN_TABLE, Route};
+use netops::route::{self, Route};
 
-use crate::doctor::removal;
+use crate::doctor::{Kind, removal};
 use crate::node_networks::host_objects::Host;
 use crate::node_networks::{Attachment, Network, Node, View, look_by};
-pub(crate) use default_route::is_global;
+use container_interface::Looked;
 use forwarded_ports::Ports;
-use ipnetwork::IpNetwork;
+pub(crate) use host_routes::is_global;
 pub(crate) use packet_answers::{Answers, Asked};
-use way_to_container::Carrier;
-
-/// The kind of a reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// The container is gone.
-    Gone,
-    /// The ADD was not finished.
-    Unfinished,
-    /// A link is down, or its veth is no port of the bridge.
-    LinkDown,
-    /// The bridge, or the link that the container's is stacked on, is gone.
-    LinkGone,
-    /// The node does not have the gateway's address.
-    Gateway,
-    /// The node's route to the container leads elsewhere.
-    Route,
-    /// A rule of the node's routing refuses packets of the container.
-    Refused,
-    /// The node takes packets of the container for forged ones.
-    ReversePath,
-    /// The node forwards no packets.
-    Forwarding,
-    /// The node has no route out.
-    WayOut,
-    /// A rule or a policy drops packets between the container and other networks.
-    Filtered,
-    /// A rule or a policy drops packets from the container to the node.
-    FilteredToNode,
-    /// Packets are larger than a link on their way takes.
-    Mtu,
-    /// No rule masquerades the container's packets.
-    Masquerade,
-    /// No rule forwards a port that the runtime asked for.
-    PortGone,
-    /// Another container has the same port of the node.
-    PortTwice,
-    /// A process of the node listens on the port.
-    PortTaken,
-    /// The node or another attachment has the same address.
-    Duplicate,
-    /// The interface, an address or a route is missing in the container.
-    Inside,
-}
+use rows::At;
 
 /// Why packets of an attachment are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// The kind.
-    pub cause: Cause,
+    /// The kind of the finding. `Leftover` and `Undecided` are findings of other modules.
+    pub kind: Kind,
     /// An error: packets are dropped. A warning: some may be. A note: it matters to some uses only.
     pub level: Level,
     /// The reason, in a sentence about this attachment.
@@ -104,9 +62,9 @@ pub struct Reason {
 }
 
 impl Reason {
-    fn new(cause: Cause, level: Level, why: impl Into<String>) -> Self {
+    fn new(kind: Kind, level: Level, why: impl Into<String>) -> Self {
         let why = why.into();
-        Self { cause, level, what: why.clone(), why, remedy: Vec::new() }
+        Self { kind, level, what: why.clone(), why, remedy: Vec::new() }
     }
 
     /// The sentence that fits all attachments with the reason.
@@ -154,8 +112,6 @@ pub(crate) struct Findings {
     /// The hops of packets from the attachment, in their order.
     pub(crate) from: Vec<String>,
     pub(crate) unseen: Vec<String>,
-    /// The Ethernet address that the container's interface has now, if its namespace could be read.
-    mac: Option<Mac>,
 }
 
 /// A view of the node, with what the reasons need of it besides.
@@ -174,7 +130,7 @@ impl Survey {
         Self::look_at(node, None)
     }
 
-    fn look_at(node: Node<'_>, only: Option<&str>) -> Self {
+    pub(crate) fn look_at(node: Node<'_>, only: Option<&str>) -> Self {
         let mut unseen = Vec::new();
         let search_path = node.inventory.search_path.clone();
         let host = Host::look(&search_path, &mut unseen);
@@ -254,8 +210,7 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
     let found = survey.reasons().found;
     let mut gathered: BTreeMap<(String, String), Vec<(AttachmentId, String)>> = BTreeMap::new();
     for Found { network, attachment, reason } in found {
-        // Others are said by the attachment's state.
-        if reason.level == Level::Error && !matches!(reason.cause, Cause::Gone | Cause::Unfinished) {
+        if reason.level == Level::Error {
             let who = gathered.entry((network.name.clone(), reason.what)).or_default();
             who.push((attachment.id.clone(), reason.why));
         }
@@ -287,7 +242,9 @@ pub(crate) struct Sight<'a> {
     /// The node's ends of containers' links.
     own_links: BTreeSet<&'a str>,
     /// The routes that refuse packets: kind and destination.
-    refusing: Vec<(&'static str, IpNetwork)>,
+    refusing: Vec<route::Refusing>,
+    /// The node's route to other networks, by family.
+    ways_out: BTreeMap<bool, Route>,
     ports: Ports<'a>,
     view: &'a View,
     /// The living attachments that have an address.
@@ -302,15 +259,15 @@ pub(crate) struct Sight<'a> {
 impl<'a> Sight<'a> {
     pub(crate) fn new(host: &'a Host, search_path: &'a str, view: &'a View) -> Self {
         let mut unseen: Vec<String> = host.unread_forwards.iter().cloned().collect();
-        let (mut routes, mut refusing) = (Vec::new(), Vec::new());
-        for family in Family::BOTH {
-            if let Some(kernel) = &host.kernel {
-                match route::list(kernel, None, Some(MAIN_TABLE), family) {
-                    Ok(found) => routes.extend(found),
-                    Err(error) => unseen.push(format!("the node's routes: {error}")),
-                }
-                refusing.extend(route::list_refusing(kernel, family).unwrap_or_default());
-            }
+        let (mut routes, mut refusing, mut ways_out) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (family, kernel) in Family::BOTH.into_iter().zip(host.kernel.iter().cycle()) {
+            let listed = route::list_main(kernel, family);
+            let (unicast, refused) =
+                listed.map_err(|error| unseen.push(format!("the node's routes: {error}"))).unwrap_or_default();
+            routes.extend(unicast);
+            refusing.extend(refused);
+            let out = route::lookup(kernel, host_routes::outside(family)).ok();
+            ways_out.extend(out.map(|way| (family == Family::V4, way)));
         }
         let marked = host.links.iter().filter(|link| alias::is_marked(link));
         let known = view.networks.iter().flat_map(|network| &network.attachments).flat_map(|it| &it.links);
@@ -323,7 +280,7 @@ impl<'a> Sight<'a> {
         let (mut holders, mut macs): (BTreeMap<_, Vec<_>>, BTreeMap<_, Vec<_>>) = Default::default();
         for network in &view.networks {
             for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
-                if let Some(mac) = host_links::mac_of(attachment) {
+                if let Some(mac) = mac_of(attachment) {
                     macs.entry(mac).or_default().push((network, attachment));
                 }
                 // A reservation alone is no holder: whose address it is, its network's store says.
@@ -339,6 +296,7 @@ impl<'a> Sight<'a> {
             search_path,
             routes,
             refusing,
+            ways_out,
             own_links,
             ports,
             view,
@@ -349,49 +307,63 @@ impl<'a> Sight<'a> {
         }
     }
 
+    pub(super) fn attachments(&self) -> impl Iterator<Item = &'a Attachment> + Clone {
+        self.view.networks.iter().flat_map(|network| &network.attachments)
+    }
+
+    /// The ports of a bridge that are ends of attachments.
+    fn ports_of(&self, bridge: &Link) -> impl Iterator<Item = (&'a Attachment, &'a Link)> + Clone {
+        let (host, index) = (self.host, bridge.index);
+        let ends = self.attachments().flat_map(|it| it.links.iter().map(move |link| (it, link)));
+        let found = ends.filter_map(move |(it, link)| Some((it, host.find(&link.name)?)));
+        found.filter(move |(_, link)| link.master == Some(index))
+    }
+
+    /// The node's route to other networks.
+    fn out(&self, family: Family) -> Option<&Route> {
+        self.ways_out.get(&(family == Family::V4))
+    }
+
     /// An ADD that was cut off leaves an attachment that nothing holds for. One that may be under way has no remedy.
     fn unfinished(&self, network: &Network, attachment: &Attachment) -> Reason {
         let age = attachment.since.and_then(|since| self.view.at.duration_since(since).ok());
         let is_over = age.is_some_and(|age| age > ADD_MAX);
+        let kind = if is_over { Kind::ContainerSide } else { Kind::Undecided };
         let remedy = is_over.then(|| removal(&network.name, &attachment.id, &attachment.netns));
-        Reason::new(Cause::Unfinished, Level::Warning, "its ADD was not finished").mended_by(remedy)
+        Reason::new(kind, Level::Warning, "its ADD was not finished").mended_by(remedy)
     }
 
     /// The reasons of one attachment, and what carries its packets.
     pub(crate) fn of(&self, network: &Network, attachment: &Attachment) -> Findings {
-        let mut findings = Findings::default();
+        let only = |reason| Findings { reasons: vec![reason], ..Findings::default() };
         if attachment.life == Life::Gone {
             let why = "no container was found that uses it: packets to it have no receiver";
-            findings.reasons.push(Reason::new(Cause::Gone, Level::Warning, why));
-            return findings;
+            return only(Reason::new(Kind::Leftover, Level::Warning, why));
         }
         if attachment.is_complete == Some(false) {
-            findings.reasons.push(self.unfinished(network, attachment));
-            return findings;
+            return only(self.unfinished(network, attachment));
         }
-        let carrier = Carrier::of(self.host, network, attachment);
-        self.ports_of(attachment, &mut findings);
-        self.routes_of(network, attachment, &carrier, &mut findings);
-        self.links_of(network, attachment, &carrier, &mut findings);
-        self.inside(network, attachment, &carrier, &mut findings);
-        if carrier.is_routed() {
-            self.neighbours(attachment, &carrier, &mut findings);
+        let at = At::new(self, network, attachment);
+        let (to, unknown) = at.hops();
+        let mut unseen: Vec<String> = unknown.into_iter().collect();
+        if let Looked::Unseen(why) = &at.looked {
+            unseen.push(why.clone());
         }
-        if network.is_read {
-            self.masquerade(network, attachment, &mut findings);
-        }
-        for family in Family::BOTH.into_iter().filter(|_| carrier.is_routed()) {
-            if attachment.addresses.iter().any(|address| Family::from(*address) == family) {
-                if family == Family::V4 {
-                    self.localnet(attachment, &carrier, &mut findings);
-                    self.other_ways_in(attachment, &mut findings);
-                }
-                self.forwarding(family, attachment, &carrier, &mut findings);
-                self.way_out(family, attachment, &carrier, &mut findings);
+        let mut reasons: Vec<Reason> = Vec::new();
+        for reason in rows::ROWS.into_iter().flatten().flat_map(|row| row.reasons(&at)).chain(at.ways_out()) {
+            // Both families may lead out by one link.
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
             }
         }
-        self.duplicates(network, attachment, &carrier, &mut findings);
-        self.same_mac(attachment, &carrier, &mut findings);
-        findings
+        Findings { reasons, to, from: at.hops_from(), unseen }
     }
+}
+
+/// The Ethernet address of the container's interface, by the result of ADD.
+fn mac_of(attachment: &Attachment) -> Option<&str> {
+    let is_own = |link: &&libcni::cni_spec::Interface| {
+        !link.sandbox.is_empty() && link.name == attachment.id.ifname.as_str() && !link.mac.is_empty()
+    };
+    attachment.result.interfaces.iter().find(is_own).map(|link| link.mac.as_str())
 }

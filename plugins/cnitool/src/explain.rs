@@ -1,16 +1,18 @@
 //! `cnitool explain`: the owner of an address, a container, an interface or a port, and what becomes of its packets.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 
-use libcni::AttachmentId;
+use libcni::cni_spec::text::visible;
+use libcni::{AttachmentId, Cancellation};
 use netops::route;
 use serde_json::{Value, json};
 
-use crate::dropped_packets::{Answers, Asked, Findings, Found, Sight};
+use crate::dropped_packets::{Answers, Asked, Findings, Found, Sight, Survey};
 use crate::error_remedies::{is_told_to_be_root, refused};
 use crate::node_networks::host_objects::Host;
 use crate::node_networks::{Attachment, Maker, Network, Node, Origin, Protocol, View, leads_to, look_by, word};
-use crate::output::{Output, count};
+use crate::output::{Output, count, escaped, say};
 use crate::settings::Settings;
 use crate::settings::container_id_and_netns::one_of;
 use crate::tree_text::print;
@@ -91,6 +93,34 @@ pub(crate) fn run(settings: &Settings, name: &str, output: Output) -> anyhow::Re
         return output.json(&answers.iter().map(Explanation::json).collect());
     }
     print(&answers.iter().map(Explanation::tree).collect::<Vec<_>>())
+}
+
+/// Prints real packets of a container, a line each, as many or until the caller ends it.
+pub(crate) fn trace(
+    settings: &Settings,
+    name: &str,
+    most: u32,
+    output: Output,
+    cancellation: &Cancellation,
+) -> anyhow::Result<()> {
+    let survey = Survey::look(settings.node());
+    let id = match one_of(&survey.view.names, name)? {
+        Some(id) => id,
+        None => {
+            let msg = format!("no pod or container on this node is called {name}");
+            return Err(refused(Code::INVALID_ENVIRONMENT, msg, similar(settings, name)));
+        }
+    };
+    let all = survey.view.networks.iter().flat_map(|network| &network.attachments);
+    let own = all.filter(|it| it.id.container_id == id).flat_map(|it| &it.addresses);
+    let addresses: Vec<IpAddr> = own.filter(|address| !address.is_loopback()).copied().collect();
+    let told = Cell::new(0);
+    let is_done = || most > 0 && told.get() >= most || cancellation.is_cancelled();
+    survey.follow(&addresses, is_done, |packet| {
+        told.set(told.get() + 1);
+        let line = if output.is_json { escaped(&packet.json().to_string()) } else { visible(&packet.to_string()) };
+        say(format!("{line}\n").as_bytes())
+    })
 }
 
 struct Path<'a> {

@@ -22,8 +22,8 @@ use crate::link::{self, Link, Mac, Settings, Target, Veth};
 use crate::link_removal;
 use crate::netlink_connection::Kernel;
 use crate::netns::Netns;
-use crate::nft::Family;
 use crate::nft::trace::{Checkpoint, Event, ICMP, ICMPV6, LEAVING, Mark, NUMBER, Outcome, Seen, TCP, Trace, UDP};
+use crate::nft::{Family, conntrack};
 use crate::packet::checksum;
 use crate::probe_neighbours::{ETH_P_IPV6, advertisement, arp_answer, solicitation};
 use crate::sysctl;
@@ -37,6 +37,8 @@ const ETH_P_ALL: u16 = 3;
 const HOPS: u8 = 2;
 /// The port that probes are sent from.
 pub const PORT: u16 = 49600;
+/// The identifier of echo requests.
+const ECHO: u16 = 1;
 const ETHERNET_BYTES: usize = 14;
 
 /// A packet to be sent.
@@ -61,6 +63,51 @@ pub enum Kind {
     Udp(u16),
     /// A datagram from a port to another one: an answer.
     UdpFrom(u16, u16),
+    /// The answer to an echo request.
+    Pong,
+    /// The answer, from a port to another one, to the first packet of a connection, which had this number.
+    TcpFrom(u16, u16, Number),
+}
+
+impl Kind {
+    /// The answer to a packet of this kind, as its receiver has seen that.
+    #[must_use]
+    pub fn answer(self, seen: &Seen, number: Number) -> Self {
+        match self {
+            Self::Tcp(_) | Self::TcpFrom(..) => Self::TcpFrom(seen.to_port, seen.from_port, number),
+            Self::Udp(_) | Self::UdpFrom(..) => Self::UdpFrom(seen.to_port, seen.from_port),
+            Self::Ping | Self::Pong => Self::Pong,
+        }
+    }
+
+    /// The protocol's number in a family.
+    #[must_use]
+    pub fn protocol(self, is_ipv4: bool) -> u8 {
+        match self {
+            Self::Tcp(_) | Self::TcpFrom(..) => TCP,
+            Self::Udp(_) | Self::UdpFrom(..) => UDP,
+            Self::Ping | Self::Pong => {
+                if is_ipv4 {
+                    ICMP
+                } else {
+                    ICMPV6
+                }
+            }
+        }
+    }
+}
+
+/// Deletes the connection tracking's entry of a packet that has left.
+pub fn forget(Packet { from, to, kind }: &Packet) {
+    let (source, destination) = match kind {
+        Kind::Tcp(port) | Kind::Udp(port) => (PORT, *port),
+        _ => (ECHO, 0),
+    };
+    let protocol = kind.protocol(from.is_ipv4());
+    let (source, destination) = (SocketAddr::new(*from, source), SocketAddr::new(*to, destination));
+    if let Err(error) = conntrack::delete_flow(protocol, source, destination) {
+        tracing::debug!(%error, "the entry of a probe ends by itself");
+    }
 }
 
 /// What became of a packet.
@@ -251,9 +298,17 @@ fn are_loaded(modules: &[&str]) -> Result<()> {
 fn bytes(packet: &Packet, mark: Mark, cookie: u32) -> Vec<u8> {
     let cookie = cookie.to_be_bytes();
     let (protocol, mut transport, sum_at) = match (packet.kind, packet.from.is_ipv4()) {
-        (Kind::Ping, is_ipv4) => {
-            let (protocol, kind) = if is_ipv4 { (ICMP, 8) } else { (ICMPV6, 128) };
-            (protocol, [&[kind, 0, 0, 0, 0, 1, 0, 1][..], &cookie, &[0; 4]].concat(), 2)
+        (Kind::Ping | Kind::Pong, is_ipv4) => {
+            let kinds = if is_ipv4 { [8, 0] } else { [128, 129] };
+            let [high, low] = ECHO.to_be_bytes();
+            let kind = kinds[usize::from(packet.kind == Kind::Pong)];
+            (packet.kind.protocol(is_ipv4), [&[kind, 0, 0, 0, high, low, 0, 1][..], &cookie, &[0; 4]].concat(), 2)
+        }
+        (Kind::TcpFrom(from, to, of), _) => {
+            let head = [from.to_be_bytes(), to.to_be_bytes()].concat();
+            let acknowledged = (mark.cookie | of).wrapping_add(1).to_be_bytes();
+            // Five words, SYN and ACK, a window.
+            (TCP, [&head[..], &cookie, &acknowledged, &[0x50, 0x12, 4, 0, 0, 0, 0, 0]].concat(), 16)
         }
         (Kind::Tcp(port), _) => {
             let head = [PORT.to_be_bytes(), port.to_be_bytes()].concat();
@@ -264,7 +319,7 @@ fn bytes(packet: &Packet, mark: Mark, cookie: u32) -> Vec<u8> {
             let (from, to) = match packet.kind {
                 Kind::UdpFrom(from, to) => (from, to),
                 Kind::Udp(to) => (PORT, to),
-                Kind::Ping | Kind::Tcp(_) => (0, 0),
+                _ => (0, 0),
             };
             let head = [from.to_be_bytes(), to.to_be_bytes(), 16_u16.to_be_bytes(), [0, 0]].concat();
             (UDP, [&head[..], &cookie, &[0; 4]].concat(), 6)
@@ -485,10 +540,17 @@ mod tests {
         let mark = Mark { identification: 0x1235, flow: 0x0_4321, cookie: 0xabcd_e000 };
         let pairs = [["10.0.0.2", "198.51.100.9"], ["fd00::2", "2001:db8::9"]];
         for [from, to] in pairs.map(|pair| pair.map(|address| address.parse::<IpAddr>().unwrap())) {
-            for kind in [Kind::Ping, Kind::Tcp(443), Kind::Udp(53), Kind::UdpFrom(53, PORT)] {
+            for kind in [
+                Kind::Ping,
+                Kind::Pong,
+                Kind::Tcp(443),
+                Kind::TcpFrom(443, PORT, 7),
+                Kind::Udp(53),
+                Kind::UdpFrom(53, PORT),
+            ] {
                 let bytes = bytes(&Packet { from, to, kind }, mark, mark.cookie | 7);
                 let at = if from.is_ipv4() { 20 } else { 40 };
-                let cookie_at = at + if matches!(kind, Kind::Tcp(_)) { 4 } else { 8 };
+                let cookie_at = at + if matches!(kind, Kind::Tcp(_) | Kind::TcpFrom(..)) { 4 } else { 8 };
                 assert_eq!(bytes[cookie_at..cookie_at + 4], [0xab, 0xcd, 0xe0, 7], "{kind:?}");
                 let transport = &bytes[at..];
                 let (protocol, addresses) = match from {

@@ -246,16 +246,8 @@ fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<
 /// The kind and the destination of a route that refuses packets, as `ip route` writes them.
 pub type Refusing = (&'static str, IpNetwork);
 
-/// The routes of the main table and one family by which the kernel refuses packets, as `ip route` writes their kind and
-/// destination: `blackhole 10.1.0.0/24`.
-///
-/// # Errors
-/// As the kernel refuses.
-pub fn list_refusing(net: &Kernel, family: Family) -> Result<Vec<Refusing>> {
-    list_main(net, family).map(|(_, refusing)| refusing)
-}
-
-/// The unicast routes of the main table and one family, and as [`list_refusing`] those that refuse packets, by one request.
+/// The unicast routes of the main table and one family, and those by which the kernel refuses packets, as `ip route` writes their kind
+/// and destination: `blackhole 10.1.0.0/24`.
 ///
 /// # Errors
 /// As the kernel refuses.

@@ -122,7 +122,7 @@ fn one_flow_is_deleted_in_whichever_zone_it_is() {
             client.send_to(b"x", server).unwrap();
             other.send_to(b"x", server).unwrap();
             let from = client.local_addr().unwrap();
-            conntrack::delete_udp_flow(from, server.parse().unwrap()).unwrap();
+            conntrack::delete_flow(17, from, server.parse().unwrap()).unwrap();
             let mut left = Vec::new();
             conntrack::delete_udp(&FAMILIES, &mut |flow| {
                 left.push(flow.from);

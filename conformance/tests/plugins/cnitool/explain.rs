@@ -63,7 +63,7 @@ fn every_name_of_an_attachment_explains_it() {
         ├─ packets that were sent to ask
         │  ├─ packets from the container to the node (ICMP, UDP port 53) pass
         │  ├─ packets from the node to the container (ICMP, TCP port 80) pass
-        │  └─ packets that answer the node pass
+        │  └─ packets that answer the node (ICMP, TCP port 80, UDP port 53) pass
         ├─ why packets are dropped
         │  └─ the node has no IPv4 route out: packets reach its own networks only
         └─ not looked at

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::dropped_packets::{Cause, Found, Reason, Reasons, Survey};
+use crate::dropped_packets::{Found, Reason, Reasons, Survey};
 
 use libcni::Runtime;
 
@@ -24,17 +24,19 @@ pub(crate) fn look(
         findings.push(Kind::unseen(None, place, &error));
     }
     let of = |found: &Found<'_>| (found.network.name.clone(), found.attachment.id.clone());
-    let broken = found.iter().filter(|found| is_of_links(found.reason.cause));
+    let broken = found.iter().filter(|found| is_of_links(found.reason.kind));
     let broken: BTreeSet<_> = broken.map(|found| (of(found), found.reason.level)).collect();
     // A link without carrier, a warning, does not hide that the node's route leads there.
     let is_consequence = |found: &Found<'_>| {
-        matches!(found.reason.cause, Cause::Route | Cause::Refused | Cause::ReversePath)
+        matches!(found.reason.kind, Kind::RouteElsewhere | Kind::ReversePath)
             && broken.iter().any(|(broken, level)| *broken == of(found) && *level >= found.reason.level)
     };
     let mut gathered: BTreeMap<(Kind, String, String), Vec<Found<'_>>> = BTreeMap::new();
     for found in found {
-        let Some(kind) = kind(&found.reason).filter(|_| !is_consequence(&found)) else { continue };
-        let key = (kind, found.network.name.clone(), found.reason.what.clone());
+        if !is_finding(&found.reason) || is_consequence(&found) {
+            continue;
+        }
+        let key = (found.reason.kind, found.network.name.clone(), found.reason.what.clone());
         gathered.entry(key).or_default().push(found);
     }
     let unreserved: Vec<(Option<String>, usize)> = findings
@@ -121,8 +123,8 @@ fn has_repair(runtime: &Runtime, found: &[Found<'_>]) -> bool {
     conf.is_some_and(|conf| Makes::are_own(runtime, conf))
 }
 
-fn is_of_links(cause: Cause) -> bool {
-    matches!(cause, Cause::LinkDown | Cause::LinkGone | Cause::Gateway)
+fn is_of_links(kind: Kind) -> bool {
+    matches!(kind, Kind::LinkDown | Kind::LinkGone | Kind::GatewayAddress)
 }
 
 /// The attachment, and the reason in full where it says more than the finding.
@@ -131,28 +133,11 @@ fn evidence(found: &Found<'_>) -> String {
     if found.reason.why == found.reason.what { name } else { format!("{name}: {}", found.reason.why) }
 }
 
-/// `None`: no fault by itself, or a finding of another module.
-fn kind(reason: &Reason) -> Option<Kind> {
-    Some(match reason.cause {
-        // A node without a link to other networks is meant to have no way there.
-        Cause::WayOut if !reason.remedy.is_empty() => Kind::NoWayOut,
-        // The other is of an ADD that may be under way.
-        Cause::Unfinished if !reason.remedy.is_empty() => Kind::ContainerSide,
-        Cause::Gone | Cause::Unfinished | Cause::WayOut => return None,
-        Cause::LinkDown => Kind::LinkDown,
-        Cause::LinkGone => Kind::LinkGone,
-        Cause::Gateway => Kind::GatewayAddress,
-        Cause::Route => Kind::RouteElsewhere,
-        Cause::Refused => Kind::RouteElsewhere,
-        Cause::ReversePath => Kind::ReversePath,
-        Cause::Forwarding => Kind::ForwardingOff,
-        Cause::Filtered | Cause::FilteredToNode => Kind::FirewallDrops,
-        Cause::Mtu => Kind::Mtu,
-        Cause::Masquerade => Kind::MasqueradeGone,
-        Cause::PortGone => Kind::PortGone,
-        Cause::PortTwice => Kind::PortTwice,
-        Cause::PortTaken => Kind::PortTaken,
-        Cause::Duplicate => Kind::DuplicateAddress,
-        Cause::Inside => Kind::ContainerSide,
-    })
+/// Others are no faults by themselves, or findings of other modules. A node without a link to other networks is meant to have no way there.
+fn is_finding(reason: &Reason) -> bool {
+    match reason.kind {
+        Kind::Leftover | Kind::Undecided => false,
+        Kind::NoWayOut => !reason.remedy.is_empty(),
+        _ => true,
+    }
 }

@@ -35,79 +35,72 @@ pub enum Fix {
     },
 }
 
-/// The kinds of faults. Their names are stable, for monitoring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// A configuration has a fault.
-    Config,
-    /// A runtime's folder has no network.
-    NoNetwork,
-    /// A network's plugins report by STATUS that they cannot add containers.
-    NotReady,
-    /// A folder of plugins has executables of this suite and of others.
-    MixedMakes,
-    /// Attachments on the node or in the cache whose containers are gone.
-    Leftover,
-    /// Objects on the node of which it cannot be determined whether their containers live.
-    Undecided,
-    /// Files of the cache that cannot be read.
-    UnreadableEntry,
-    /// Files of a store that name no owner, and hold no address.
-    DamagedReservation,
-    /// Files that a killed process has not finished.
-    Unfinished,
-    /// A range of addresses is used up, or nearly.
-    RangeFull,
-    /// A lock that is held for long.
-    LockHeld,
-    /// Packets are not forwarded.
-    ForwardingOff,
-    /// Both variants of iptables have rules.
-    TwoRulesets,
-    /// A network's MTU is above that of the link that packets leave by.
-    Mtu,
-    /// A bridge has as many ports as the kernel allows, or nearly.
-    BridgeFull,
-    /// The kernel's table of connections is full, or nearly.
-    ConnectionsFull,
-    /// A network's bridge or a container's link on the node is down, or no port of the bridge.
-    LinkDown,
-    /// The bridge of living containers, or the link that theirs are stacked on, is gone.
-    LinkGone,
-    /// A bridge or veth does not have the gateway's address, or has another one.
-    GatewayAddress,
-    /// The packet filter drops packets of containers.
-    FirewallDrops,
-    /// The node has no way to other networks.
-    NoWayOut,
-    /// The node's route to a network's containers leads elsewhere.
-    RouteElsewhere,
-    /// The kernel takes packets of containers for forged ones.
-    ReversePath,
-    /// Frames on bridges do not pass iptables, though rules of services count on it.
-    BridgeNetfilter,
-    /// Rules that masquerade packets of living containers are gone.
-    MasqueradeGone,
-    /// Rules that forward a port of the node to a living container are gone.
-    PortGone,
-    /// Several living containers have one port of the node.
-    PortTwice,
-    /// A process of the node listens on a port that leads to a container.
-    PortTaken,
-    /// Hosts that are no containers reach loopback addresses of the node.
-    LoopbackOpen,
-    /// A living container has an address that the node or another container has.
-    DuplicateAddress,
-    /// A network has IPv6 addresses, and IPv6 is disabled on the node.
-    Ipv6Disabled,
-    /// The interface, an address or a route is missing in a living container.
-    ContainerSide,
-    /// A container lives, and nothing reserves its address for it.
-    Unreserved,
-    /// CHECK of an attachment fails.
-    CheckFails,
-    /// Something could not be looked at.
-    Unseen,
+/// The kinds of faults, each with its name, which is stable, for monitoring, and the consequence for containers.
+macro_rules! kinds {
+    ($($kind:ident $name:literal: $consequence:literal;)*) => {
+        /// The kinds of faults: `DOCTOR.md` says of each what is found.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind {
+            $($kind),*
+        }
+
+        impl Kind {
+            /// All kinds, in the order of the enum.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// The kind's name.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name),*
+                }
+            }
+
+            const fn consequence(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $consequence),*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Config "config": "Runtimes skip the file, or containers cannot be attached as it says.";
+    NoNetwork "no-network": "No container can be attached; a kubelet reports its node as NotReady: \"cni plugin not initialized\".";
+    NotReady "not-ready": "New containers cannot be attached to this network.";
+    MixedMakes "mixed-makes": "Plugins of different makes in one list may disagree about names and rules.";
+    Leftover "leftover": "Their addresses are not given to new containers, and their rules may match packets of others.";
+    Undecided "undecided": "Garbage collection keeps them, with their addresses.";
+    UnreadableEntry "unreadable-entry": "DEL and garbage collection of a runtime do not know these attachments.";
+    DamagedReservation "damaged-reservation": "No DEL releases the addresses, and GC of this suite only those of empty files, which its host-local also gives again.";
+    Unfinished "unfinished": "They take space only.";
+    RangeFull "range-full": "ADD fails when no address is left.";
+    LockHeld "lock-held": "Calls that need the lock wait, and fail at their time limit.";
+    ForwardingOff "forwarding-off": "Containers reach no other network, and none reaches them.";
+    TwoRulesets "two-rulesets": "The kernel evaluates both, so a packet that one accepts the other may drop; iptables shows only one.";
+    Mtu "mtu": "Large packets are dropped or fragmented on their way out.";
+    BridgeFull "bridge-full": "ADD fails when the bridge takes no port more.";
+    ConnectionsFull "connections-full": "The kernel drops the packets of new connections, of containers and the node.";
+    LinkDown "link-down": "No packet passes it.";
+    LinkGone "link-gone": "The next ADD does not find it: it fails, or makes a bridge without these containers. Those whose link is gone, and not only renamed, reach nothing.";
+    GatewayAddress "gateway-address": "Containers have no way out of their own network, or the next ADD fails.";
+    FirewallDrops "firewall-drops": "Packets of these containers are dropped.";
+    NoWayOut "no-way-out": "Containers reach no other network.";
+    RouteElsewhere "route-elsewhere": "Packets of these containers are lost, answers too: they leave by another link, or are refused.";
+    ReversePath "reverse-path": "The kernel drops what these containers send.";
+    BridgeNetfilter "bridge-netfilter": "A container does not reach a service whose endpoint is on the same bridge: the answer comes from another address.";
+    MasqueradeGone "masquerade-gone": "No answer from beyond the node finds the way back to these containers.";
+    PortGone "port-gone": "Packets to the port of the node, or some of them, do not get to the container.";
+    PortTwice "port-twice": "Packets to the port reach only the container whose rule comes first.";
+    PortTaken "port-taken": "Packets from other hosts reach the container, and never the process.";
+    LoopbackOpen "loopback-open": "Other hosts on the link can send packets to programs that listen on 127.0.0.1.";
+    DuplicateAddress "duplicate-address": "Packets to the address reach only one of them.";
+    Ipv6Disabled "ipv6-disabled": "ADD fails, as the node's link of the network cannot have its IPv6 address.";
+    ContainerSide "container-side": "The container reaches nothing by this interface, or not all that it should.";
+    Unreserved "unreserved": "Another container may get the address, or has it: packets reach only one of them.";
+    CheckFails "check-fails": "The container may be unreachable: its network is not as ADD left it.";
+    Unseen "unseen": "Faults there may be missing in this report.";
 }
 
 impl Finding {
@@ -125,143 +118,6 @@ impl Finding {
 }
 
 impl Kind {
-    /// All kinds, in the order of the enum.
-    pub const ALL: [Self; 35] = [
-        Self::Config,
-        Self::NoNetwork,
-        Self::NotReady,
-        Self::MixedMakes,
-        Self::Leftover,
-        Self::Undecided,
-        Self::UnreadableEntry,
-        Self::DamagedReservation,
-        Self::Unfinished,
-        Self::RangeFull,
-        Self::LockHeld,
-        Self::ForwardingOff,
-        Self::TwoRulesets,
-        Self::Mtu,
-        Self::BridgeFull,
-        Self::ConnectionsFull,
-        Self::LinkDown,
-        Self::LinkGone,
-        Self::GatewayAddress,
-        Self::FirewallDrops,
-        Self::NoWayOut,
-        Self::RouteElsewhere,
-        Self::ReversePath,
-        Self::BridgeNetfilter,
-        Self::MasqueradeGone,
-        Self::PortGone,
-        Self::PortTwice,
-        Self::PortTaken,
-        Self::LoopbackOpen,
-        Self::DuplicateAddress,
-        Self::Ipv6Disabled,
-        Self::ContainerSide,
-        Self::Unreserved,
-        Self::CheckFails,
-        Self::Unseen,
-    ];
-
-    /// The kind's name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Config => "config",
-            Self::NoNetwork => "no-network",
-            Self::NotReady => "not-ready",
-            Self::MixedMakes => "mixed-makes",
-            Self::Leftover => "leftover",
-            Self::Undecided => "undecided",
-            Self::UnreadableEntry => "unreadable-entry",
-            Self::DamagedReservation => "damaged-reservation",
-            Self::Unfinished => "unfinished",
-            Self::RangeFull => "range-full",
-            Self::LockHeld => "lock-held",
-            Self::ForwardingOff => "forwarding-off",
-            Self::TwoRulesets => "two-rulesets",
-            Self::Mtu => "mtu",
-            Self::BridgeFull => "bridge-full",
-            Self::ConnectionsFull => "connections-full",
-            Self::LinkDown => "link-down",
-            Self::LinkGone => "link-gone",
-            Self::GatewayAddress => "gateway-address",
-            Self::FirewallDrops => "firewall-drops",
-            Self::NoWayOut => "no-way-out",
-            Self::RouteElsewhere => "route-elsewhere",
-            Self::ReversePath => "reverse-path",
-            Self::BridgeNetfilter => "bridge-netfilter",
-            Self::MasqueradeGone => "masquerade-gone",
-            Self::PortGone => "port-gone",
-            Self::PortTwice => "port-twice",
-            Self::PortTaken => "port-taken",
-            Self::LoopbackOpen => "loopback-open",
-            Self::DuplicateAddress => "duplicate-address",
-            Self::Ipv6Disabled => "ipv6-disabled",
-            Self::ContainerSide => "container-side",
-            Self::Unreserved => "unreserved",
-            Self::CheckFails => "check-fails",
-            Self::Unseen => "unseen",
-        }
-    }
-
-    /// The consequence for containers of a fault of this kind.
-    const fn consequence(self) -> &'static str {
-        match self {
-            Self::Config => "Runtimes skip the file, or containers cannot be attached as it says.",
-            Self::NoNetwork => {
-                "No container can be attached; a kubelet reports its node as NotReady: \"cni plugin not initialized\"."
-            }
-            Self::NotReady => "New containers cannot be attached to this network.",
-            Self::MixedMakes => "Plugins of different makes in one list may disagree about names and rules.",
-            Self::Leftover => {
-                "Their addresses are not given to new containers, and their rules may match packets of others."
-            }
-            Self::Undecided => "Garbage collection keeps them, with their addresses.",
-            Self::UnreadableEntry => "DEL and garbage collection of a runtime do not know these attachments.",
-            Self::DamagedReservation => {
-                "No DEL releases the addresses, and GC of this suite only those of empty files, which its host-local also gives again."
-            }
-            Self::Unfinished => "They take space only.",
-            Self::RangeFull => "ADD fails when no address is left.",
-            Self::LockHeld => "Calls that need the lock wait, and fail at their time limit.",
-            Self::ForwardingOff => "Containers reach no other network, and none reaches them.",
-            Self::TwoRulesets => {
-                "The kernel evaluates both, so a packet that one accepts the other may drop; iptables shows only one."
-            }
-            Self::Mtu => "Large packets are dropped or fragmented on their way out.",
-            Self::BridgeFull => "ADD fails when the bridge takes no port more.",
-            Self::ConnectionsFull => "The kernel drops the packets of new connections, of containers and the node.",
-            Self::LinkDown => "No packet passes it.",
-            Self::LinkGone => {
-                "The next ADD does not find it: it fails, or makes a bridge without these containers. \
-                 Those whose link is gone, and not only renamed, reach nothing."
-            }
-            Self::GatewayAddress => "Containers have no way out of their own network, or the next ADD fails.",
-            Self::FirewallDrops => "Packets of these containers are dropped.",
-            Self::NoWayOut => "Containers reach no other network.",
-            Self::RouteElsewhere => {
-                "Packets of these containers are lost, answers too: they leave by another link, or are refused."
-            }
-            Self::ReversePath => "The kernel drops what these containers send.",
-            Self::BridgeNetfilter => {
-                "A container does not reach a service whose endpoint is on the same bridge: the answer comes from another address."
-            }
-            Self::MasqueradeGone => "No answer from beyond the node finds the way back to these containers.",
-            Self::PortGone => "Packets to the port of the node, or some of them, do not get to the container.",
-            Self::PortTwice => "Packets to the port reach only the container whose rule comes first.",
-            Self::PortTaken => "Packets from other hosts reach the container, and never the process.",
-            Self::LoopbackOpen => "Other hosts on the link can send packets to programs that listen on 127.0.0.1.",
-            Self::DuplicateAddress => "Packets to the address reach only one of them.",
-            Self::Ipv6Disabled => "ADD fails, as the node's link of the network cannot have its IPv6 address.",
-            Self::ContainerSide => "The container reaches nothing by this interface, or not all that it should.",
-            Self::Unreserved => "Another container may get the address, or has it: packets reach only one of them.",
-            Self::CheckFails => "The container may be unreachable: its network is not as ADD left it.",
-            Self::Unseen => "Faults there may be missing in this report.",
-        }
-    }
-
     /// The advice for a finding of this kind where no command mends it.
     pub(crate) fn advice(self, network: &str) -> String {
         match self {

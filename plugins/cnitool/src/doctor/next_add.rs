@@ -11,7 +11,7 @@ use ipnetwork::IpNetwork;
 use libcni::NetworkConf;
 use libcni::inventory::Life;
 use netops::link::{Kind as LinkKind, Link};
-use netops::route::{self, MAIN_TABLE, Route};
+use netops::route::{self, Route};
 use netops::sysctl::{self, NoIpv6};
 use netops::{Family, Kernel, addr};
 
@@ -48,9 +48,9 @@ pub(crate) fn look(
     for (index, address) in addr::list_all(kernel, None)? {
         addresses.entry(index).or_default().push(address);
     }
-    let routes = route::list_both(kernel, None, Some(MAIN_TABLE))?;
-    let [of_ipv4, of_ipv6] = netops::Family::BOTH.map(|family| route::list_refusing(kernel, family));
-    let refusing = [of_ipv4?, of_ipv6?].concat();
+    let [of_ipv4, of_ipv6] = Family::BOTH.map(|family| route::list_main(kernel, family));
+    let ((ipv4, refusing), (ipv6, more)) = (of_ipv4?, of_ipv6?);
+    let (routes, refusing) = ([ipv4, ipv6].concat(), [refusing, more].concat());
     let attachments = view.networks.iter().flat_map(|network| &network.attachments);
     let ends = attachments.flat_map(|attachment| &attachment.links).map(|link| link.name.as_str()).collect();
     let node = Node { kernel, links, addresses, routes, refusing, view, ends };

@@ -4,333 +4,309 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netops::addr::Address;
-use netops::link::{self, Kind, Link};
+use netops::link::{self, Kind as LinkKind, Link};
 use netops::route::{self, MAIN_TABLE, Route};
-use netops::{Family, Kernel, neighbour};
+use netops::{Family, neighbour};
 
-use super::default_route::is_global;
-use super::host_routes::{outside, words};
-use super::routes_that_refuse::{self, Refusal};
-use super::way_to_container::{Carrier, is_by_design, sets};
-use super::{Cause, Findings, Level, Reason, Sight};
+use super::container_interface::Inside;
+use super::gateways::fixed_mac;
+use super::host_routes::{is_global, outside};
+use super::routing::Routing;
+use super::rows::{At, Evidence, of, rows};
+use super::way_to_container::{Carrier, is_by_design};
 use crate::node_networks::Attachment;
 use crate::shell_words::word;
+
+rows! {
+    ContainerSide Error refused_way: "in the container, {0} refuses {1} packets to other networks";
+    ContainerSide Error without_way: "the container has no {0} route out of its own network";
+    ContainerSide Error gateway_elsewhere: "in the container, what is for its gateway {0} leads to its link {1}, {2}";
+    ContainerSide Error refused_gateway: "in the container, {0} refuses packets to its gateway {1}";
+    ContainerSide Error fixed_gateway: "the container has {0} as the fixed Ethernet address of its gateway {1}, which has another one"
+        help "nsenter --net={2} ip neigh del {1} dev {3}";
+    ContainerSide Error other_gateway: "the container's {0} route out leads by {1}, and ADD gave it {2}";
+    ContainerSide Error other_source: "the container's {0} packets to other networks have source {1}, and the node's route to it does not lead to {2}";
+    ContainerSide Warning other_link: "the container's {0} route out leads by its link {1}, which no attachment in the cache made, and not by {2}";
+    NoWayOut Error gateway_on_master: "the container's {0} route out leads by {1}, the node's address on {2}, which a {3} on {2} does not reach"
+        help "Set key gateway to a router of the network of {2}, and start the container anew.";
+    ContainerSide Warning led_astray: "in the container, {0} is the subnet of link {1}, {2}"
+        help "Give link {1} in the container another subnet than {0}.";
+    ContainerSide Warning refused_others: "in the container, route {0} {1} refuses packets to {2}"
+        help "nsenter --net={3} ip route del {0} {1}";
+}
 
 /// Kinds of links by which a process in the container leads its packets elsewhere on purpose.
 const TUNNELS: [&str; 10] = ["wireguard", "ipip", "ip6tnl", "gre", "ip6gre", "sit", "vti", "vti6", "xfrm", "vxlan"];
 
-impl Sight<'_> {
-    pub(super) fn ways_inside(
-        &self,
-        attachment: &Attachment,
-        carrier: &Carrier,
-        (kernel, link, held): (&Kernel, &Link, &[Address]),
-        findings: &mut Findings,
-    ) {
-        let has = |to: &IpAddr| attachment.addresses.iter().any(|address| address.is_ipv4() == to.is_ipv4());
-        for to in Family::BOTH.map(outside).iter().filter(|to| has(to)) {
-            let (family, is_ipv4) = (Family::from(*to), to.is_ipv4());
-            let found = match route::lookup(kernel, *to) {
-                Ok(found) => found,
-                Err(_) if has_way_out(attachment, carrier, is_ipv4) => {
-                    findings.reasons.push(without_way(attachment, carrier, (kernel, link), *to));
-                    continue;
-                }
-                Err(_) => {
-                    findings.from.push(format!("in the container, {family} leads to its own network only"));
-                    continue;
-                }
-            };
-            let by = found.gateway.map_or("directly".to_owned(), |gateway| format!("by {gateway}"));
-            findings.reasons.extend(self.gateway_elsewhere(attachment, carrier, (kernel, link), is_ipv4));
-            let is_own = found.link == Some(link.index);
-            let on = if is_own { link.name.as_str() } else { "another interface" };
-            findings.from.push(format!("in the container, {family} leads out {by} on {on}"));
-            if !carrier.is_routed() {
-                let by = found.gateway.filter(|_| is_own);
-                findings.reasons.extend(by.and_then(|by| self.gateway_on_master(attachment, carrier, by)));
-                continue;
-            }
-            if is_own {
-                let other = self.other_gateway(attachment, (kernel, link), &found, is_ipv4);
-                let source = || self.other_source(attachment, carrier, (link, held), &found);
-                findings.reasons.extend(other.or_else(source));
-                findings.reasons.extend(refused_gateway(attachment, kernel, is_ipv4));
-                let (routes, refusing) = route::list_main(kernel, family).unwrap_or_default();
-                findings.reasons.extend(self.refused_others(attachment, refusing));
-                findings.reasons.extend(self.led_astray(attachment, (kernel, link), family, &routes));
-            } else if has_way_out(attachment, carrier, is_ipv4) {
-                findings.reasons.extend(self.other_link(attachment, (kernel, link), &found, *to));
-            }
-        }
+/// The container's way to other networks by a family.
+type Way<'a> = (&'a Inside, Family, Option<Route>);
+
+impl At<'_> {
+    fn ways(&self) -> impl Iterator<Item = Way<'_>> {
+        let families = Family::BOTH.into_iter().filter(|family| self.has(*family));
+        families.filter_map(|family| {
+            let inside = self.inside()?;
+            Some((inside, family, route::lookup(&inside.kernel, outside(family)).ok()))
+        })
     }
 
-    /// The route out leads by a link that was made in the container and is no tunnel.
-    fn other_link(
-        &self,
-        attachment: &Attachment,
-        (kernel, link): (&Kernel, &Link),
-        out: &Route,
-        to: IpAddr,
-    ) -> Option<Reason> {
-        let other = link::find_index(kernel, out.link?).ok().flatten()?;
-        let is_tunnel = matches!(other.kind, Kind::Tun(_)) || TUNNELS.contains(&other.kind.name());
-        if is_tunnel || self.is_attached(attachment, &other) {
-            return None;
-        }
-        let (family, name) = (Family::from(to), &other.name);
-        let why = format!(
-            "the container's {family} route out leads by its link {name}, which no attachment in the cache made, and not by {}",
-            link.name
-        );
-        let routes = route::list(kernel, Some(other.index), Some(MAIN_TABLE), family).unwrap_or_default();
-        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-        // Two halves take the place of a default route.
-        let is_out = |route: &&Route| route.dst.prefix() <= 1 || route.dst.contains(to);
-        let remedy: Vec<String> = routes
-            .iter()
-            .filter(is_out)
-            .map(|route| format!("{ip} route del {} dev {}", words(route), word(name)))
-            .collect();
-        let remedy = if remedy.is_empty() {
-            vec![format!(
-                "Remove the rule of routing or the route in the container that leads there: see {ip} route get {to}."
-            )]
-        } else {
-            remedy
+    /// The ways by the attachment's own interface, where the node routes.
+    fn own_ways(&self) -> impl Iterator<Item = (&Inside, Family, Route)> {
+        let ways = self.ways().filter(|_| self.carrier.is_routed());
+        ways.filter_map(|(inside, family, way)| {
+            Some((inside, family, way.filter(|it| it.link == Some(inside.link.index))?))
+        })
+    }
+
+    /// The families by which ADD gave the container a way out that it has not, with what refuses its packets.
+    fn lost_ways(&self) -> impl Iterator<Item = (&Inside, Family, Option<(String, String)>)> {
+        let lost = self.ways().filter(|(_, family, way)| way.is_none() && self.has_way_out(*family));
+        lost.map(|(inside, family, _)| {
+            let own = self.attachment.addresses.iter().copied().find(|own| Family::from(*own) == family);
+            let refusal = inside.routing().refusal(own, outside(family)).map(|found| (found.what, found.remedy));
+            let refused = refusal.or_else(|| {
+                let routes = route::list(&inside.kernel, Some(inside.link.index), Some(MAIN_TABLE), family);
+                let ip = inside.program();
+                let is_there = routes.unwrap_or_default().iter().any(|route| route.dst.prefix() == 0);
+                let see = format!("Remove it: see {ip} rule, and {ip} route show table all.");
+                is_there.then(|| ("a rule of routing or another table".to_owned(), see))
+            });
+            (inside, family, refused)
+        })
+    }
+
+    fn refused_way(&self) -> Vec<Evidence> {
+        let refused = self.lost_ways().filter_map(|(_, family, refused)| Some((family, refused?)));
+        refused.map(|(family, (what, remedy))| of([&what, &family]).and([remedy])).collect()
+    }
+
+    fn without_way(&self) -> Vec<Evidence> {
+        let evidence = |(inside, family, _): (&Inside, Family, _)| {
+            let name = word(&inside.link.name);
+            let remedy = self.given(family).next().map(|gateway| {
+                // Without a route to the gateway the kernel refuses one by it.
+                let found = route::lookup(&inside.kernel, gateway);
+                let is_reached = found.is_ok_and(|found| found.link == Some(inside.link.index));
+                let near = self.attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.contains(gateway));
+                let near = near.filter(|_| self.carrier.bridge().is_some());
+                let near = near.map_or(gateway.to_string(), |net| format!("{}/{}", net.network(), net.prefix()));
+                let near = (!is_reached).then(|| inside.ip(&format!("route replace {near} dev {name}")));
+                near.into_iter().chain([inside.ip(&format!("route add default via {gateway} dev {name}"))])
+            });
+            of([&family]).and(remedy.into_iter().flatten())
         };
-        Some(Reason::new(Cause::Inside, Level::Warning, why).mended_by(remedy))
+        self.lost_ways().filter(|(.., refused)| refused.is_none()).map(evidence).collect()
     }
 
     /// A rule of routing leads packets to the gateway elsewhere, as one of a VPN may do: what the node sends gets no answer.
-    fn gateway_elsewhere(
-        &self,
-        attachment: &Attachment,
-        carrier: &Carrier,
-        (kernel, link): (&Kernel, &Link),
-        is_ipv4: bool,
-    ) -> Option<Reason> {
-        let gateway = gateways(attachment, is_ipv4).next().filter(|_| carrier.is_routed())?;
-        let index = route::lookup(kernel, gateway).ok()?.link.filter(|index| *index != link.index)?;
-        let other = link::find_index(kernel, index).ok().flatten()?;
-        if other.loopback || self.is_attached(attachment, &other) {
-            return None;
-        }
-        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-        let net = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.contains(gateway));
-        let to = (gateway, net.unwrap_or(gateway.into()));
-        let (by, remedy) = routes_that_refuse::find_before_main(kernel, &ip, to, index)?;
-        let why = format!("in the container, what is for its gateway {gateway} leads to its link {}, {by}", other.name);
-        Some(Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]))
+    fn gateway_elsewhere(&self) -> Vec<Evidence> {
+        let ways = self.ways().filter(|(.., way)| way.is_some() && self.carrier.is_routed());
+        let evidence = |(inside, family, _): Way<'_>| {
+            let gateway = self.given(family).next()?;
+            let index =
+                route::lookup(&inside.kernel, gateway).ok()?.link.filter(|index| *index != inside.link.index)?;
+            let other = link::find_index(&inside.kernel, index).ok().flatten()?;
+            if other.loopback || self.is_attached(&other) {
+                return None;
+            }
+            let net = self.attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.contains(gateway));
+            let (by, remedy) = inside.routing().before_main((gateway, net.unwrap_or(gateway.into())), index)?;
+            Some(of([&gateway, &other.name, &by]).and([remedy]))
+        };
+        ways.filter_map(evidence).collect()
+    }
+
+    fn refused_gateway(&self) -> Vec<Evidence> {
+        let evidence = |(inside, family, _): (&Inside, Family, Route)| {
+            let gateway = self.given(family).next().filter(|it| route::lookup(&inside.kernel, *it).is_err())?;
+            let refusal = inside.routing().refusal(None, gateway)?;
+            Some(of([&refusal.what, &gateway]).and([refusal.remedy]))
+        };
+        self.own_ways().filter_map(evidence).collect()
+    }
+
+    fn fixed_gateway(&self) -> Vec<Evidence> {
+        let routers: Vec<_> = match self.carrier.bridge() {
+            Some(bridge) => self.sight.host.find(&bridge.router).into_iter().filter_map(|link| link.mac).collect(),
+            None => self.ends().filter_map(|link| link.mac).collect(),
+        };
+        let Some(inside) = self.inside().filter(|_| !routers.is_empty()) else { return Vec::new() };
+        let mut given: Vec<IpAddr> = super::rows::given(self.attachment).collect();
+        given.sort();
+        given.dedup();
+        let fixed = given.iter().filter_map(|it| Some((it, fixed_mac(&inside.kernel, &inside.link, *it)?)));
+        let fixed = fixed.filter(|(_, mac)| !routers.contains(mac));
+        fixed.map(|(gateway, mac)| of([&mac, gateway, &self.attachment.netns, &inside.link.name])).collect()
+    }
+
+    /// Whether the route out leads by a gateway that is neither ADD's nor the node's. A router of the link that answers is its
+    /// network's affair.
+    fn has_other_gateway(&self, inside: &Inside, family: Family, out: &Route) -> bool {
+        let is_link_local = |by: IpAddr| matches!(by, IpAddr::V6(by) if by.is_unicast_link_local());
+        // A kernel that looks up no neighbour does not say that there is none.
+        let is_known = |by| neighbour::find(&inside.kernel, &inside.link, by).map_or(true, |found| found.is_some());
+        let is_right = |by: IpAddr| {
+            let of_node = self.sight.host.owner(by).is_some();
+            of_node || is_link_local(by) && is_known(by) || self.given(family).any(|given| given == by)
+        };
+        self.given(family).next().is_some() && !out.gateway.is_some_and(is_right)
+    }
+
+    fn other_gateway(&self) -> Vec<Evidence> {
+        let evidence = |(inside, family, out): (&Inside, Family, Route)| {
+            let given = self.given(family).next().filter(|_| self.has_other_gateway(inside, family, &out))?;
+            let by = out.gateway.map_or("no gateway".to_owned(), |by| by.to_string());
+            let name = word(&inside.link.name);
+            let leads_there = |route: &Route| route.gateway == out.gateway && route.dst.contains(outside(family));
+            let wrong = inside.routing().without((inside.link.index, &name), family, leads_there);
+            let right = inside.ip(&format!("route replace default via {given} dev {name}"));
+            Some(of([&family, &by, &given]).and(wrong).and([right]))
+        };
+        self.own_ways().filter_map(evidence).collect()
     }
 
     /// Packets leave the container with an address that the node does not route to it, so no answer finds the way back.
-    fn other_source(
-        &self,
-        attachment: &Attachment,
-        carrier: &Carrier,
-        (link, held): (&Link, &[Address]),
-        out: &Route,
-    ) -> Option<Reason> {
-        let source = out.source.filter(|source| !attachment.addresses.contains(source))?;
-        // An address that is missing or not used yet is no source.
-        let is_used =
-            |own: &&Address| !own.dad_failed && !own.tentative && attachment.addresses.contains(&own.net.ip());
-        let own = held.iter().filter(is_used).map(|own| own.net.ip()).find(|own| own.is_ipv4() == source.is_ipv4())?;
-        let entry = carrier.bridge().map(|bridge| bridge.router.as_str());
-        let entry = entry.or(attachment.links.first().map(|link| link.name.as_str()))?;
-        let back = route::lookup(self.host.kernel.as_ref()?, source).ok().and_then(|back| back.link);
-        if self.name_of(back) == entry {
-            return None;
-        }
-        let family = Family::from(source);
-        let why = format!(
-            "the container's {family} packets to other networks have source {source}, and the node's route to it does not lead to {entry}"
-        );
-        let via = out.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
-        let name = word(link.name.as_str());
-        let remedy =
-            format!("nsenter --net={} ip route replace default{via} dev {name} src {own}", word(&attachment.netns));
-        Some(Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]))
-    }
-
-    /// The container's route out, by its interface, leads by a gateway that is neither ADD's nor the node's. A router of
-    /// the link that answers is its network's affair.
-    fn other_gateway(
-        &self,
-        attachment: &Attachment,
-        (kernel, link): (&Kernel, &Link),
-        out: &Route,
-        is_ipv4: bool,
-    ) -> Option<Reason> {
-        let is_link_local = |by: IpAddr| matches!(by, IpAddr::V6(by) if by.is_unicast_link_local());
-        let given = gateways(attachment, is_ipv4).next()?;
-        // A kernel that looks up no neighbour does not say that there is none.
-        let is_known = |by| neighbour::find(kernel, link, by).map_or(true, |found| found.is_some());
-        let is_right = |by: IpAddr| {
-            let of_node = self.host.owner(by).is_some();
-            of_node || is_link_local(by) && is_known(by) || gateways(attachment, is_ipv4).any(|given| given == by)
+    fn other_source(&self) -> Vec<Evidence> {
+        let own = &self.attachment.addresses;
+        let evidence = |(inside, family, out): (&Inside, Family, Route)| {
+            let source = out.source.filter(|source| !own.contains(source))?;
+            // An address that is missing or not used yet is no source.
+            let is_used = |held: &&Address| !held.dad_failed && !held.tentative && own.contains(&held.net.ip());
+            let mut used = inside.held.iter().filter(is_used).map(|held| held.net.ip());
+            let right = used.find(|own| Family::from(*own) == family)?;
+            let entry = match self.carrier.bridge() {
+                Some(bridge) => &bridge.router,
+                None => &self.attachment.links.first()?.name,
+            };
+            let back = route::lookup(self.sight.host.kernel.as_ref()?, source).ok().and_then(|back| back.link);
+            if self.has_other_gateway(inside, family, &out) || self.sight.name_of(back) == entry {
+                return None;
+            }
+            let via = out.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
+            let name = word(&inside.link.name);
+            let remedy = inside.ip(&format!("route replace default{via} dev {name} src {right}"));
+            Some(of([&family, &source, entry]).and([remedy]))
         };
-        if out.gateway.is_some_and(is_right) {
-            return None;
-        }
-        let family = if is_ipv4 { Family::V4 } else { Family::V6 };
-        let by = out.gateway.map_or("no gateway".to_owned(), |by| by.to_string());
-        let why = format!("the container's {family} route out leads by {by}, and ADD gave it {given}");
-        let routes = route::list(kernel, Some(link.index), Some(MAIN_TABLE), family).unwrap_or_default();
-        let leads_there = |route: &&Route| route.gateway == out.gateway && route.dst.contains(outside(family));
-        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-        let wrong = routes.iter().filter(leads_there);
-        let remedy = wrong.map(|route| format!("{ip} route del {} dev {}", words(route), word(&link.name)));
-        let remedy = remedy.chain([format!("{ip} route replace default via {given} dev {}", word(&link.name))]);
-        Some(Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy))
+        self.own_ways().filter_map(evidence).collect()
     }
-}
 
-impl Sight<'_> {
+    /// The route out leads by a link that was made in the container and is no tunnel.
+    fn other_link(&self) -> Vec<Evidence> {
+        let ways = self.ways().filter(|(_, family, _)| self.carrier.is_routed() && self.has_way_out(*family));
+        let evidence = |(inside, family, way): Way<'_>| {
+            let index = way?.link.filter(|index| *index != inside.link.index)?;
+            let other = link::find_index(&inside.kernel, index).ok().flatten()?;
+            let is_tunnel = matches!(other.kind, LinkKind::Tun(_)) || TUNNELS.contains(&other.kind.name());
+            if is_tunnel || self.is_attached(&other) {
+                return None;
+            }
+            let (to, name) = (outside(family), word(&other.name));
+            // Two halves take the place of a default route.
+            let is_out = |route: &Route| route.dst.prefix() <= 1 || route.dst.contains(to);
+            let mut remedy = inside.routing().without((index, &name), family, is_out);
+            if remedy.is_empty() {
+                let see = inside.ip(&format!("route get {to}"));
+                remedy.push(format!(
+                    "Remove the rule of routing or the route in the container that leads there: see {see}."
+                ));
+            }
+            Some(of([&family, &other.name, &inside.link.name]).and(remedy))
+        };
+        ways.filter_map(evidence).collect()
+    }
+
     /// The route out leads by an address of the very link that the container's is stacked on: no frame passes between the two.
     /// With mode vepa a switch can send frames back, and an ipvlan of layer 3 sends none.
-    fn gateway_on_master(&self, attachment: &Attachment, carrier: &Carrier, by: IpAddr) -> Option<Reason> {
-        let Carrier::Stacked { kind, master: Some(master) } = carrier else { return None };
-        let modes = attachment.conf.iter().flat_map(|conf| &conf.plugins).filter_map(|plugin| plugin.find("mode"));
-        let is_other = modes.map(|mode| mode.trim_matches('"')).any(|mode| ["vepa", "l3", "l3s"].contains(&mode));
-        if !is_by_design(kind) || is_other || self.host.owner(by)?.name != *master {
-            return None;
+    fn gateway_on_master(&self) -> Vec<Evidence> {
+        let Carrier::Stacked { kind, master: Some(master) } = &self.carrier else { return Vec::new() };
+        let mut modes = self.attachment.conf.iter().flat_map(|conf| &conf.plugins).filter_map(|it| it.find("mode"));
+        if !is_by_design(kind) || modes.any(|mode| ["vepa", "l3", "l3s"].contains(&mode.trim_matches('"'))) {
+            return Vec::new();
         }
-        let family = Family::from(by);
-        let why = format!(
-            "the container's {family} route out leads by {by}, the node's address on {master}, which a {kind} on {master} does not reach"
-        );
-        let remedy = [format!("Set key gateway to a router of the network of {master}, and start the container anew.")];
-        Some(Reason::new(Cause::WayOut, Level::Error, why).mended_by(remedy))
+        let own = self.ways().filter_map(|(inside, family, way)| {
+            let by = way.filter(|way| way.link == Some(inside.link.index))?.gateway?;
+            Some((family, by)).filter(|_| self.sight.host.owner(by).is_some_and(|link| link.name == *master))
+        });
+        own.map(|(family, by)| of([&family, &by, master, kind])).collect()
     }
 
     /// Whether a link in the container is one that an attachment made, or may have.
-    fn is_attached(&self, attachment: &Attachment, link: &Link) -> bool {
-        let mut all = self.view.networks.iter().flat_map(|network| &network.attachments);
-        let is_of_it =
-            |its: &Attachment| its.id.container_id == attachment.id.container_id || its.netns == attachment.netns;
+    fn is_attached(&self, link: &Link) -> bool {
+        let own = self.attachment;
+        let is_of_it = |its: &Attachment| its.id.container_id == own.id.container_id || its.netns == own.netns;
         // The other end of a second interface is on the node, or it is stacked on a link there.
         let is_of_node = link.peer_netns_id.is_some() || link.parent_device.is_some();
-        is_of_node || all.any(|its| is_of_it(its) && its.id.ifname.as_str() == link.name)
+        is_of_node || self.sight.attachments().any(|its| is_of_it(its) && its.id.ifname.as_str() == link.name)
     }
 
-    /// A link that was made in the container has a subnet within that of the network.
-    fn led_astray(
-        &self,
-        attachment: &Attachment,
-        (kernel, link): (&Kernel, &Link),
-        family: Family,
-        routes: &[Route],
-    ) -> Option<Reason> {
-        let is_elsewhere = |route: &&Route| route.link.is_some_and(|index| index != link.index);
-        let elsewhere: Vec<&Route> = routes.iter().filter(is_elsewhere).collect();
-        if elsewhere.is_empty() {
-            return None;
-        }
-        let nets = || attachment.result.ips.iter().map(|ip| ip.address);
-        let out = self.link_out(family).map(|(out, _)| self.host.addresses_of(&out.name)).unwrap_or_default();
-        let has_node = |dst: &IpNetwork| {
-            let mut own = out.iter().filter(|own| is_global(own.ip()));
-            dst.prefix() > 1 && own.any(|own| dst.contains(own.ip()))
+    /// A link that was made in the container has a subnet within that of the network, or with the node's address.
+    fn led_astray(&self) -> Vec<Evidence> {
+        let evidence = |(inside, family, _): (&Inside, Family, Route)| {
+            let (routes, _) = route::list_main(&inside.kernel, family).unwrap_or_default();
+            let out =
+                self.sight.link_out(family).map(|(out, _)| self.sight.host.addresses_of(&out.name)).unwrap_or_default();
+            let has_node = |dst: &IpNetwork| {
+                dst.prefix() > 1 && out.iter().any(|own| is_global(own.ip()) && dst.contains(own.ip()))
+            };
+            let is_within = |dst: &IpNetwork| {
+                let mut nets = self.attachment.result.ips.iter().map(|ip| ip.address);
+                nets.any(|net| {
+                    net.is_ipv4() == dst.is_ipv4() && net.prefix() <= dst.prefix() && net.contains(dst.network())
+                })
+            };
+            let others = routes.iter().filter(|route| route.link.is_some_and(|index| index != inside.link.index));
+            let mut in_way = others.filter(|route| is_within(&route.dst) || has_node(&route.dst)).filter_map(|route| {
+                let other = link::find_index(&inside.kernel, route.link?).ok().flatten()?;
+                (!self.is_attached(&other)).then_some((route.dst, other.name))
+            });
+            let (dst, name) = in_way.next()?;
+            let lost = match is_within(&dst) {
+                true => "and part of the network's: other containers there are not reached",
+                false => "and the node's address is in it: the node is not reached by that",
+            };
+            Some(of([&dst, &name, &lost]))
         };
-        let is_within = |dst: &IpNetwork| {
-            nets().any(|net| {
-                net.is_ipv4() == dst.is_ipv4() && net.prefix() <= dst.prefix() && net.contains(dst.network())
-            })
-        };
-        let is_in_way = |dst: &IpNetwork| is_within(dst) || has_node(dst);
-        let (route, other) = elsewhere.into_iter().filter(|route| is_in_way(&route.dst)).find_map(|route| {
-            let other = link::find_index(kernel, route.link?).ok().flatten()?;
-            (!self.is_attached(attachment, &other)).then_some((route, other))
-        })?;
-        let (dst, name) = (route.dst, &other.name);
-        let lost = match is_within(&dst) {
-            true => "and part of the network's: other containers there are not reached",
-            false => "and the node's address is in it: the node is not reached by that",
-        };
-        let why = format!("in the container, {dst} is the subnet of link {name}, {lost}");
-        let remedy = [format!("Give link {name} in the container another subnet than {dst}.")];
-        Some(Reason::new(Cause::Inside, Level::Warning, why).mended_by(remedy))
+        self.own_ways().filter_map(evidence).collect()
     }
 
     /// The container's routes that refuse packets to other containers.
-    fn refused_others(&self, attachment: &Attachment, refusing: Vec<(&str, IpNetwork)>) -> Vec<Reason> {
-        let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-        let reason = |(kind, dst): (&str, IpNetwork)| {
-            let is_in = |address: &&IpAddr| dst.contains(**address) && !attachment.addresses.contains(address);
-            let (_, of) = self.holders.iter().find(|(address, _)| is_in(address))?;
-            let (_, other) = of.first()?;
-            let why = format!("in the container, route {kind} {dst} refuses packets to {}", other.full_name());
-            let remedy = [format!("{ip} route del {kind} {dst}")];
-            Some(Reason::new(Cause::Inside, Level::Warning, why).mended_by(remedy))
+    fn refused_others(&self) -> Vec<Evidence> {
+        let evidence = |(kind, dst): (&str, IpNetwork)| {
+            let is_in = |address: &&IpAddr| dst.contains(**address) && !self.attachment.addresses.contains(address);
+            let (_, of_it) = self.sight.holders.iter().find(|(address, _)| is_in(address))?;
+            Some(of([&kind, &dst, &of_it.first()?.1.full_name(), &self.attachment.netns]))
         };
-        refusing.into_iter().filter(|(_, dst)| dst.prefix() > 0).filter_map(reason).collect()
+        let refusing = self.own_ways().flat_map(|(inside, family, _)| {
+            let (_, refusing) = route::list_main(&inside.kernel, family).unwrap_or_default();
+            refusing.into_iter().filter(|(_, dst)| dst.prefix() > 0)
+        });
+        refusing.filter_map(evidence).collect()
+    }
+
+    /// The hops of packets from the attachment, in their order.
+    pub(super) fn hops_from(&self) -> Vec<String> {
+        let hop = |(inside, family, way): Way<'_>| {
+            let Some(way) = way else {
+                let is_own = !self.has_way_out(family);
+                return is_own.then(|| format!("in the container, {family} leads to its own network only"));
+            };
+            let by = way.gateway.map_or("directly".to_owned(), |gateway| format!("by {gateway}"));
+            let is_own = way.link == Some(inside.link.index);
+            let on = if is_own { inside.link.name.as_str() } else { "another interface" };
+            Some(format!("in the container, {family} leads out {by} on {on}"))
+        };
+        let rules = self.attachment.rules.iter().filter(|_| self.network.is_read).cloned();
+        let out = self.routed().filter_map(|family| {
+            let way = self.sight.out(family)?;
+            let via = way.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));
+            Some(format!("the node's {family} route out leads{via} to {}", self.sight.name_of(way.link)))
+        });
+        self.ways().filter_map(hop).chain(rules).chain(out).collect()
     }
 }
 
-/// Why a container has no route out, with the commands that give it one.
-fn without_way(
-    attachment: &Attachment,
-    carrier: &Carrier,
-    (kernel, link): (&Kernel, &Link),
-    outside: IpAddr,
-) -> Reason {
-    let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-    let family = Family::from(outside);
-    let own = attachment.addresses.iter().copied().find(|own| Family::from(*own) == family);
-    if let Some(Refusal { what, remedy }) = routes_that_refuse::find(kernel, &ip, own, outside) {
-        let why = format!("in the container, {what} refuses {family} packets to other networks");
-        return Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]);
+impl Inside {
+    fn routing(&self) -> Routing<'_> {
+        Routing { kernel: &self.kernel, ip: self.program() }
     }
-    let listed = route::list(kernel, Some(link.index), Some(MAIN_TABLE), family).unwrap_or_default();
-    if listed.iter().any(|route| route.dst.prefix() == 0) {
-        let why =
-            format!("a rule of routing or another table in the container refuses {family} packets to other networks");
-        let remedy = [format!("Remove it: see {ip} rule, and {ip} route show table all.")];
-        return Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy);
-    }
-    let why = format!("the container has no {family} route out of its own network");
-    let name = word(&link.name);
-    let remedy = gateways(attachment, outside.is_ipv4()).next().map(|gateway| {
-        // Without a route to the gateway the kernel refuses one by it.
-        let is_reached = route::lookup(kernel, gateway).is_ok_and(|found| found.link == Some(link.index));
-        let near = attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.contains(gateway));
-        let near = near.filter(|_| carrier.bridge().is_some());
-        let near = near.map_or(gateway.to_string(), |net| format!("{}/{}", net.network(), net.prefix()));
-        let near = Some(format!("{ip} route replace {near} dev {name}")).filter(|_| !is_reached);
-        near.into_iter().chain([format!("{ip} route add default via {gateway} dev {name}")])
-    });
-    Reason::new(Cause::Inside, Level::Error, why).mended_by(remedy.into_iter().flatten())
-}
-
-/// The rule or route that refuses packets to the gateway of the container's route out.
-fn refused_gateway(attachment: &Attachment, kernel: &Kernel, is_ipv4: bool) -> Option<Reason> {
-    let gateway = gateways(attachment, is_ipv4).next()?;
-    if route::lookup(kernel, gateway).is_ok() {
-        return None;
-    }
-    let ip = format!("nsenter --net={} ip", word(&attachment.netns));
-    let Refusal { what, remedy } = routes_that_refuse::find(kernel, &ip, None, gateway)?;
-    let why = format!("in the container, {what} refuses packets to its gateway {gateway}");
-    Some(Reason::new(Cause::Inside, Level::Error, why).mended_by([remedy]))
-}
-
-/// The gateways that ADD gave the container.
-pub(super) fn gateways(attachment: &Attachment, is_ipv4: bool) -> impl Iterator<Item = IpAddr> + '_ {
-    let result = &attachment.result;
-    let of_routes = result.routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.gw);
-    of_routes.chain(result.ips.iter().filter_map(|ip| ip.gateway)).filter(move |gateway| gateway.is_ipv4() == is_ipv4)
-}
-
-/// Whether ADD gave the container a default route of the family. Without its result, a routed network does.
-pub(super) fn has_way_out(attachment: &Attachment, carrier: &Carrier, is_ipv4: bool) -> bool {
-    let result = &attachment.result;
-    if result.ips.is_empty() {
-        return carrier.is_routed();
-    }
-    let is_default = |route: &libcni::cni_spec::Route| route.dst.prefix() == 0 && route.dst.is_ipv4() == is_ipv4;
-    let has_gateway = || result.ips.iter().any(|ip| ip.gateway.is_some_and(|gateway| gateway.is_ipv4() == is_ipv4));
-    result.routes.iter().any(is_default)
-        || attachment.conf.as_ref().is_some_and(|conf| sets(conf, "isDefaultGateway")) && has_gateway()
 }

@@ -4,151 +4,183 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
-use netops::link::{Link, Mac};
-use netops::{neighbour, route};
+use netops::link::{Kind as LinkKind, Link, Mac};
+use netops::{Kernel, neighbour, route};
 
-use super::container_routes;
-use super::{Cause, Findings, Level, Reason, Sight, container_interface};
+use super::Sight;
+use super::container_interface::Inside;
+use super::mtu::IPV6_MIN_MTU;
+use super::rows::{At, Evidence, given, name, of, rows};
 use crate::node_networks::Attachment;
-use crate::shell_words::{sysctl, word};
+use crate::shell_words::word;
+
+rows! {
+    // Containers find the new one after a minute or so.
+    GatewayAddress Warning with_other_mac: "bridge {0} has Ethernet address {1}, and containers know it by {2}"
+        help "ip link set {0} address {2}";
+    GatewayAddress Error silent: "{0} is 8: the node does not tell containers the gateway's Ethernet address"
+        help "sysctl -w {0}=0";
+    GatewayAddress Error unused_gateways: "link {0} does not use the gateway's address {1} (dadfailed): another on it had the address"
+        help "ip address del {1} dev {0}; ip address add {1} dev {0} nodad";
+    GatewayAddress Error not_local: "the node's routing does not take packets to the gateway's address {0} for its own"
+        help "Remove the rule that comes before table local: see ip rule, and ip route get {0}.";
+    GatewayAddress Warning without_link_local: "link {0} has no link-local address: other hosts do not reach containers by IPv6"
+        help "ip address add {1}/64 dev {0}";
+    // A bridge that lost its last port has none, and keeps none if one is set then.
+    GatewayAddress Error without_mac: "link {0} has Ethernet address {1}, to which no container can send"
+        help "ip link set {0} address {2}";
+    GatewayAddress Error without_gateway: "link {0} does not have the gateway's address {1}{2}";
+    GatewayAddress Error mute: "link {0} neither asks nor answers for Ethernet addresses (NOARP)"
+        help "ip link set {0} arp on";
+    RouteElsewhere Error fixed: "the node has {0} as the fixed Ethernet address of {1} on {2}, and it is {3}"
+        help "ip neigh del {1} dev {2}";
+}
+
+/// Whether a link that resolves addresses by its kind was told not to.
+pub(super) fn is_mute(link: &Link) -> bool {
+    link.no_arp && (link.kind.is_bridge() || link.kind == LinkKind::Veth || link.parent_device.is_some())
+}
 
 impl Sight<'_> {
-    /// A bridge with another Ethernet address than it had at each ADD, and than a container sends to: it finds the new one after a
-    /// minute or so.
-    pub(super) fn other_mac(&self, bridge: &Link) -> Option<Reason> {
-        let all = self.view.networks.iter().flat_map(|network| &network.attachments);
-        let is_of_it =
-            |attachment: &&Attachment| attachment.links.iter().any(|link| link.master.as_ref() == Some(&bridge.name));
-        let known = |attachment: &Attachment| mac_of_host(attachment, &bridge.name);
-        let of_it: Vec<&Attachment> = all.filter(is_of_it).collect();
-        let has_other = of_it.iter().all(|attachment| known(attachment).is_some_and(|mac| Some(mac) != bridge.mac))
-            && of_it.iter().any(|attachment| knows_other(attachment, bridge));
-        let found = bridge.mac.filter(|mac| mac.is_of_one_link())?;
-        let wanted = self.mac_at_add(&bridge.name).filter(|_| has_other)?;
-        let name = &bridge.name;
-        let what = format!("bridge {name} has Ethernet address {found}, and containers know it by {wanted}");
-        let remedy = [format!("ip link set {} address {wanted}", word(name))];
-        Some(Reason::new(Cause::Gateway, Level::Warning, what).mended_by(remedy))
-    }
-
     /// The Ethernet address that a link of the node had when the latest attachment was added: CHECK compares it, and
     /// containers know it.
     pub(super) fn mac_at_add(&self, name: &str) -> Option<Mac> {
-        let mut all: Vec<&Attachment> = self.view.networks.iter().flat_map(|network| &network.attachments).collect();
+        let mut all: Vec<&Attachment> = self.attachments().collect();
         all.sort_by_key(|attachment| attachment.since);
         all.into_iter().rev().find_map(|attachment| mac_of_host(attachment, name))
     }
 
-    /// The link that has the gateways has each of them. The commands of `lost` make the routes that the kernel removes with one.
-    pub(super) fn gateways(&self, gateways: &[IpNetwork], router: &str, lost: &[String], findings: &mut Findings) {
-        self.answers_arp(gateways, router, findings);
-        for gateway in gateways.iter().filter(|gateway| self.host.refuses(router, gateway.ip())) {
-            let what = format!(
-                "link {router} does not use the gateway's address {gateway} (dadfailed): another on it had the address"
-            );
-            let remedy = [
-                format!("ip address del {gateway} dev {}", word(router)),
-                format!("ip address add {gateway} dev {} nodad", word(router)),
-            ];
-            let reason = Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy);
-            findings.reasons.push(reason.mended_by(lost.iter().cloned()));
+    /// Whether ADD named the address as gateway of an attachment.
+    pub(super) fn is_gateway(&self, address: IpAddr) -> bool {
+        self.attachments().flat_map(|attachment| &attachment.result.ips).any(|ip| ip.gateway == Some(address))
+    }
+}
+
+impl At<'_> {
+    pub(super) fn router_links(&self) -> impl Iterator<Item = &Link> {
+        self.routers().into_iter().filter_map(|name| self.sight.host.find(name))
+    }
+
+    fn mute(&self) -> Vec<Evidence> {
+        self.router_links().filter(|link| is_mute(link)).map(|link| of([&link.name])).collect()
+    }
+
+    /// Pairs of a router's link and a gateway for which something holds.
+    fn pairs(&self, is_so: impl Fn(&str, &IpNetwork) -> bool) -> Vec<(&str, IpNetwork)> {
+        let (routers, gateways) = (self.routers(), self.gateways());
+        let all = routers.iter().flat_map(|router| gateways.iter().map(move |gateway| (*router, *gateway)));
+        all.filter(|(router, gateway)| is_so(router, gateway)).collect()
+    }
+
+    fn with_other_mac(&self) -> Vec<Evidence> {
+        let Some((bridge, link)) = self.bridge().filter(|_| !self.gateways().is_empty() && self.carrier.is_routed())
+        else {
+            return Vec::new();
+        };
+        let Some(found) = link.mac.filter(|mac| mac.is_of_one_link()) else { return Vec::new() };
+        let is_new = |it: &Attachment| mac_of_host(it, &link.name).is_some_and(|mac| mac != found);
+        if bridge.router != bridge.name || !is_new(self.attachment) {
+            return Vec::new();
         }
-        findings.reasons.extend(gateways.iter().filter_map(|gateway| self.not_local(gateway.ip(), router)));
-        findings.reasons.extend(self.without_link_local(gateways, router));
-        findings.reasons.extend(self.without_mac(router));
-        let has = |net: &IpNetwork| self.host.addresses_of(router).iter().any(|own| own.ip() == net.ip());
-        for gateway in gateways.iter().filter(|gateway| !has(gateway)) {
-            let others: Vec<String> = self
-                .in_the_way(router, gateway.ip())
-                .filter(|own| gateway.contains(own.ip()) || own.contains(gateway.ip()) || !self.leads_out(router))
-                .map(ToString::to_string)
-                .collect();
-            let instead =
-                if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
-            let what = format!("link {router} does not have the gateway's address {gateway}{instead}");
-            let replaced = others.iter().map(|other| format!("ip address del {other} dev {}", word(router)));
-            let wider = self.host.find(router).filter(|link| gateway.is_ipv6() && link.mtu_bytes < 1280);
-            // The kernel takes the addresses of IPv6 from a link that is narrower than `IPV6_MIN_MTU` (linux/ipv6.h).
-            let wider = wider.map(|_| format!("ip link set {} mtu 1500", word(router)));
-            let remedy = wider.into_iter().chain(replaced);
-            let remedy =
-                remedy.chain([format!("ip address add {gateway} dev {}", word(router))]).chain(lost.iter().cloned());
-            findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
-        }
+        let mut of_it = self.sight.ports_of(link).map(|(it, _)| it);
+        let is_it = of_it.clone().all(is_new) && of_it.any(|it| knows_other(it, found));
+        let wanted = self.sight.mac_at_add(&link.name).filter(|_| is_it);
+        wanted.map(|wanted| of([&link.name, &found, &wanted])).into_iter().collect()
+    }
+
+    /// 8 is the value that answers no request (Documentation/networking/ip-sysctl.rst), and the larger one of `all` and the
+    /// link counts.
+    fn silent(&self) -> Vec<Evidence> {
+        let has_gateway = self.gateways().iter().any(IpNetwork::is_ipv4);
+        let routers = self.routers();
+        let names = ["all"].into_iter().filter(|_| !routers.is_empty()).chain(routers.iter().copied());
+        let keys = names.filter(|_| has_gateway).map(|name| ["ipv4", "conf", name, "arp_ignore"]);
+        keys.filter(|key| self.is(key, "8")).map(|key| of([&name(&key)])).collect()
+    }
+
+    fn unused_gateways(&self) -> Vec<Evidence> {
+        let refused = self.pairs(|router, gateway| self.sight.host.refuses(router, gateway.ip()));
+        refused.iter().map(|(router, gateway)| of([router, gateway]).and(self.routes_lost_with(router))).collect()
     }
 
     /// A rule of routing comes before the table of the node's own addresses, so packets to the gateway are not for the node.
-    fn not_local(&self, gateway: IpAddr, router: &str) -> Option<Reason> {
-        let has = self.host.addresses_of(router).iter().any(|own| own.ip() == gateway);
-        let is_up = self.host.find(router).is_some_and(|link| link.up);
-        let leads_here = || route::leads_to_host(self.host.kernel.as_ref()?, gateway).ok();
-        // An IPv6 address is the node's own only once duplicate address detection has ended.
-        if gateway.is_ipv6() || !has || !is_up || self.host.refuses(router, gateway) || leads_here() != Some(false) {
-            return None;
-        }
-        let what = format!("the node's routing does not take packets to the gateway's address {gateway} for its own");
-        let remedy =
-            [format!("Remove the rule that comes before table local: see ip rule, and ip route get {gateway}.")];
-        Some(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy))
+    fn not_local(&self) -> Vec<Evidence> {
+        let host = self.sight.host;
+        let is_so = |router: &str, gateway: &IpNetwork| {
+            // An IPv6 address is the node's own only once duplicate address detection has ended.
+            let is_used = gateway.is_ipv4() && self.has_gateway(router, gateway) && !host.refuses(router, gateway.ip());
+            let leads_here = || route::leads_to_host(host.kernel.as_ref()?, gateway.ip()).ok();
+            is_used && host.find(router).is_some_and(|link| link.up) && leads_here() == Some(false)
+        };
+        self.pairs(is_so).iter().map(|(_, gateway)| of([&gateway.ip()])).collect()
     }
 
-    /// A bridge that lost its last port has no Ethernet address, and keeps none if one is set then.
-    fn without_mac(&self, router: &str) -> Option<Reason> {
-        let is_known = |link: &&Link| !link.loopback && link.mac.is_some_and(|mac| !mac.is_of_one_link());
-        let found = self.host.find(router).filter(is_known)?.mac?;
-        let what = format!("link {router} has Ethernet address {found}, to which no container can send");
-        let mac = self.mac_at_add(router).filter(|mac| mac.is_of_one_link()).unwrap_or_else(Mac::random);
-        let remedy = [format!("ip link set {} address {mac}", word(router))];
-        Some(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy))
+    fn has_gateway(&self, router: &str, gateway: &IpNetwork) -> bool {
+        self.sight.host.addresses_of(router).iter().any(|own| own.ip() == gateway.ip())
     }
 
     /// The node asks for the Ethernet addresses of those to whom it forwards packets of IPv6 from its link-local address alone.
-    fn without_link_local(&self, gateways: &[IpNetwork], router: &str) -> Option<Reason> {
-        let link = self.host.find(router).filter(|link| link.up && link.carrier)?;
+    fn without_link_local(&self) -> Vec<Evidence> {
         let is_link_local = |own: &IpNetwork| matches!(own.ip(), IpAddr::V6(own) if own.is_unicast_link_local());
-        let is_off = self.setting(&["ipv6", "conf", router, "disable_ipv6"]).as_deref() != Some("0");
-        // The kernel takes the addresses of IPv6 from a link that is narrower than `IPV6_MIN_MTU` (linux/ipv6.h).
-        let is_narrow = link.mtu_bytes < 1280;
-        let has = self.host.addresses_of(router).iter().any(is_link_local);
-        if !gateways.iter().any(IpNetwork::is_ipv6) || is_off || is_narrow || has {
-            return None;
-        }
-        let what = format!("link {router} has no link-local address: other hosts do not reach containers by IPv6");
-        let address = link_local(link.mac?);
-        let remedy = [format!("ip address add {address}/64 dev {}", word(router))];
-        Some(Reason::new(Cause::Gateway, Level::Warning, what).mended_by(remedy))
+        let has_ipv6 = self.gateways().iter().any(IpNetwork::is_ipv6);
+        let links = self.router_links().filter(|link| has_ipv6 && link.up && link.carrier);
+        // The kernel takes the addresses of IPv6 from a link that is narrower.
+        let links = links.filter(|link| link.mtu_bytes >= IPV6_MIN_MTU);
+        let links = links.filter(|link| self.is(&["ipv6", "conf", &link.name, "disable_ipv6"], "0"));
+        let links = links.filter(|link| !self.sight.host.addresses_of(&link.name).iter().any(is_link_local));
+        links.filter_map(|link| Some(of([&link.name, &link_local(link.mac?)]))).collect()
     }
 
-    /// The node answers when containers ask for the gateway's Ethernet address. 8 is the value that answers no request
-    /// (Documentation/networking/ip-sysctl.rst), and the larger one of `all` and the link counts.
-    fn answers_arp(&self, gateways: &[IpNetwork], router: &str, findings: &mut Findings) {
-        let is_silent = |name: &str| self.setting(&["ipv4", "conf", name, "arp_ignore"]).as_deref() == Some("8");
-        let has_gateway = gateways.iter().any(IpNetwork::is_ipv4);
-        for name in ["all", router].into_iter().filter(|name| has_gateway && is_silent(name)) {
-            let key = format!("net.ipv4.conf.{}.arp_ignore", name.replace('.', "/"));
-            let what = format!("{key} is 8: the node does not tell containers the gateway's Ethernet address");
-            let remedy = [sysctl(&key, "0")];
-            findings.reasons.push(Reason::new(Cause::Gateway, Level::Error, what).mended_by(remedy));
-        }
+    fn without_mac(&self) -> Vec<Evidence> {
+        let links = self.router_links().filter(|link| !link.loopback);
+        let found = links.filter_map(|link| Some((link, link.mac.filter(|mac| !mac.is_of_one_link())?)));
+        let evidence = |(link, mac): (&Link, Mac)| {
+            let wanted = self.sight.mac_at_add(&link.name).filter(|mac| mac.is_of_one_link());
+            of([&link.name, &mac, &wanted.unwrap_or_else(Mac::random)])
+        };
+        found.map(evidence).collect()
     }
 
-    /// Whether other networks are behind the link.
-    fn leads_out(&self, name: &str) -> bool {
-        let index = self.host.find(name).map(|link| link.index);
-        self.routes.iter().any(|route| route.link == index && route.gateway.is_some())
+    fn without_gateway(&self) -> Vec<Evidence> {
+        let host = self.sight.host;
+        // Addresses that a new ADD takes for a conflict, but where other networks are behind the link.
+        let is_in_way = |router: &str, own: &IpNetwork, gateway: &IpNetwork| {
+            let leads_out =
+                |link: &Link| self.sight.routes.iter().any(|it| it.link == Some(link.index) && it.gateway.is_some());
+            let is_v4 = own.is_ipv4() && gateway.is_ipv4() && !self.sight.is_gateway(own.ip());
+            let meets = gateway.contains(own.ip()) || own.contains(gateway.ip());
+            is_v4 && (meets || !host.find(router).is_some_and(leads_out))
+        };
+        let evidence = |(router, gateway): (&str, IpNetwork)| {
+            let others = host.addresses_of(router).iter().filter(|own| is_in_way(router, own, &gateway));
+            let others: Vec<String> = others.map(ToString::to_string).collect();
+            let instead =
+                if others.is_empty() { String::new() } else { format!(", and has {} instead", others.join(", ")) };
+            let replaced = others.iter().map(|other| format!("ip address del {other} dev {}", word(router)));
+            let is_narrow = |link: &&Link| gateway.is_ipv6() && link.mtu_bytes < IPV6_MIN_MTU;
+            let wider = host.find(router).filter(is_narrow).map(|_| format!("ip link set {} mtu 1500", word(router)));
+            let add = format!("ip address add {gateway} dev {}", word(router));
+            let remedy = wider.into_iter().chain(replaced).chain([add]).chain(self.routes_lost_with(router));
+            of([&router, &gateway, &instead]).and(remedy)
+        };
+        self.pairs(|router, gateway| !self.has_gateway(router, gateway)).into_iter().map(evidence).collect()
     }
 
-    /// The addresses of the gateways' link that are no gateway of an attachment, which a new ADD takes for a conflict.
-    fn in_the_way(&self, router: &str, gateway: IpAddr) -> impl Iterator<Item = &IpNetwork> {
-        let is_of_family = move |own: &&IpNetwork| own.is_ipv4() && gateway.is_ipv4();
-        self.host.addresses_of(router).iter().filter(is_of_family).filter(move |own| !self.is_gateway(own.ip()))
+    fn fixed(&self) -> Vec<Evidence> {
+        let (Some(mac), Some(kernel)) = (self.looked.link().and_then(|link| link.mac), &self.sight.host.kernel) else {
+            return Vec::new();
+        };
+        let all = self.router_links().flat_map(|link| self.attachment.addresses.iter().map(move |own| (link, *own)));
+        let fixed =
+            all.filter_map(|(link, own)| Some((link, own, fixed_mac(kernel, link, own).filter(|it| *it != mac)?)));
+        fixed.map(|(link, own, found)| of([&found, &own, &link.name, &mac])).collect()
     }
+}
 
-    /// Whether ADD named the address as gateway of an attachment.
-    pub(super) fn is_gateway(&self, address: IpAddr) -> bool {
-        let all = self.view.networks.iter().flat_map(|network| &network.attachments);
-        all.flat_map(|attachment| &attachment.result.ips).any(|ip| ip.gateway == Some(address))
-    }
+/// The Ethernet address that an administrator has fixed for an address.
+pub(super) fn fixed_mac(kernel: &Kernel, link: &Link, address: IpAddr) -> Option<Mac> {
+    let found = neighbour::find(kernel, link, address).ok().flatten();
+    found.filter(|found| found.is_fixed).map(|found| found.mac)
 }
 
 /// The link-local address that a link has by its Ethernet address (RFC 4291, appendix A).
@@ -163,10 +195,8 @@ pub(super) fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
     links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
 }
 
-/// Whether a living container sends packets for its gateway to another Ethernet address than the bridge has.
-fn knows_other(attachment: &Attachment, bridge: &Link) -> bool {
-    let all = [true, false].into_iter().flat_map(|is_ipv4| container_routes::gateways(attachment, is_ipv4));
-    let Some((kernel, link)) = container_interface::end(attachment) else { return false };
-    let known = |gateway| neighbour::find(&kernel, &link, gateway).ok().flatten();
-    all.filter_map(known).any(|known| Some(known.mac) != bridge.mac)
+/// Whether a living container sends packets for its gateway to another Ethernet address than this.
+fn knows_other(attachment: &Attachment, mac: Mac) -> bool {
+    let Some(Inside { kernel, link, .. }) = Inside::of(attachment) else { return false };
+    given(attachment).filter_map(|it| neighbour::find(&kernel, &link, it).ok().flatten()).any(|it| it.mac != mac)
 }

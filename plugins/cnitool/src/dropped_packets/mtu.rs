@@ -1,11 +1,10 @@
 //! The largest packets that the links of an attachment's way take.
 
 use netops::Family;
-use netops::link::{Kind, Link};
+use netops::link::{Kind as LinkKind, Link};
 
-use super::container_routes::has_way_out;
-use super::way_to_container::Carrier;
-use super::{Cause, Findings, Level, Reason, Sight, container_interface};
+use super::container_interface::Inside;
+use super::rows::{At, Evidence, of, rows};
 use crate::node_networks::Attachment;
 use crate::shell_words::word;
 
@@ -15,93 +14,77 @@ const MTU_BYTES: u32 = 1500;
 /// The least MTU of IPv6, in bytes (`IPV6_MIN_MTU` of linux/ipv6.h).
 pub(super) const IPV6_MIN_MTU: u32 = 1280;
 
-impl Sight<'_> {
-    /// The largest packet of the container against those that the links on its way take.
-    pub(super) fn width(&self, attachment: &Attachment, carrier: &Carrier, findings: &mut Findings) {
-        let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
-        let Some(own) = links.map(|link| link.mtu_bytes).max() else { return };
-        let has = |family: &Family| attachment.addresses.iter().any(|address| Family::from(*address) == *family);
-        // What stays on its network may be larger.
-        let ways = Family::BOTH.into_iter().filter(has);
-        let ways = ways.filter(|family| has_way_out(attachment, carrier, *family == Family::V4));
-        let narrowest = ways.filter_map(|family| self.link_out(family)).min_by_key(|(_, mtu)| *mtu);
-        if let Some((link, mtu)) = narrowest.filter(|(_, mtu)| *mtu < own) {
-            let of = if mtu < link.mtu_bytes { "the route out by " } else { "" };
-            let (of, by) = (format!("{of}{}", link.name), if of.is_empty() { ", the way out," } else { "" });
-            let what = format!("mtu of containers is {own}, and that of {of}{by} {mtu}");
-            let why = format!("its mtu is {own}, and that of {of}{by} {mtu}: large packets do not pass");
-            let reason = Reason::new(Cause::Mtu, Level::Warning, why).shared(what);
-            let is_too_narrow = mtu < IPV6_MIN_MTU && has(&Family::V6);
-            let remedy = match is_too_narrow {
+rows! {
+    Mtu Warning narrow_way: "its mtu is {0}, and that of {1}: large packets do not pass"
+        all "mtu of containers is {0}, and that of {1}";
+    Mtu Warning narrow_bridge: "mtu of containers is {0}, and that of their bridge {1} {2}{3}";
+    Mtu Warning narrow_end: "mtu of link {0} is {1}, and that of its other end in the container {2}";
+}
+
+impl At<'_> {
+    fn own_mtu(&self) -> Option<u32> {
+        self.ends().map(|link| link.mtu_bytes).max().filter(|_| self.carrier.is_routed())
+    }
+
+    /// The link, with its MTU, by which packets leave the node, if it is narrower than the container's. What stays on its network
+    /// may be larger.
+    fn way_out_below(&self, own: u32) -> Option<(&Link, u32)> {
+        let ways = Family::BOTH.into_iter().filter(|family| self.has(*family) && self.has_way_out(*family));
+        let narrowest = ways.filter_map(|family| self.sight.link_out(family)).min_by_key(|(_, mtu)| *mtu);
+        narrowest.filter(|(_, mtu)| *mtu < own)
+    }
+
+    fn narrow_way(&self) -> Vec<Evidence> {
+        let Some(own) = self.own_mtu() else { return Vec::new() };
+        let evidence = |(link, mtu): (&Link, u32)| {
+            let way = match mtu < link.mtu_bytes {
+                true => format!("the route out by {} {mtu}", link.name),
+                false => format!("{}, the way out, {mtu}", link.name),
+            };
+            of([&own, &way]).and(match mtu < IPV6_MIN_MTU && self.has(Family::V6) {
                 true => vec![format!("Raise it to {IPV6_MIN_MTU} at least, which IPv6 needs.")],
-                false => both_ends(attachment, mtu),
-            };
-            findings.reasons.push(reason.mended_by(remedy));
-        } else if let Some(bridge) = carrier.bridge().and_then(|bridge| self.host.find(&bridge.name))
-            && bridge.mtu_bytes < own
-            && !self.is_narrowed_by_a_port(bridge)
-        {
-            let mtu = bridge.mtu_bytes;
-            let what = format!("mtu of containers is {own}, and that of their bridge {} {mtu}", bridge.name);
-            if let Some(narrow) = self.narrowed_since_add(bridge) {
-                let what = format!("{what}, by {}, which ADD gave {}", narrow.full_name(), mtu_at_add(narrow));
-                let wider = both_ends(narrow, mtu_at_add(narrow));
-                let bridge = format!("ip link set {} mtu {own}", word(&bridge.name));
-                let reason = Reason::new(Cause::Mtu, Level::Warning, what);
-                findings.reasons.push(reason.mended_by(wider.into_iter().chain([bridge])));
-                return;
-            }
-            let reason = Reason::new(Cause::Mtu, Level::Warning, what);
-            // Unless its network wants it, one link of all is the one that was changed; and a narrow one has no IPv6.
-            let wants = |conf: &libcni::NetworkConf| {
-                let mut keys = conf.plugins.iter().filter_map(|plugin| plugin.find("mtu"));
-                keys.any(|text| text == mtu.to_string())
-            };
-            let is_wanted = attachment.conf.as_ref().is_some_and(wants) && !(mtu < IPV6_MIN_MTU && has(&Family::V6));
-            let wider = Some(format!("ip link set {} mtu {own}", word(&bridge.name))).filter(|_| !is_wanted);
-            let narrowed = is_wanted.then(|| both_ends(attachment, mtu)).into_iter().flatten();
-            findings.reasons.push(reason.mended_by(wider.into_iter().chain(narrowed)));
+                false => both_ends(self.attachment, mtu),
+            })
+        };
+        self.way_out_below(own).map(evidence).into_iter().collect()
+    }
+
+    /// A bridge is as narrow as its narrowest port. One that has the MTU of a port which is narrower than its other end is a matter of
+    /// that port.
+    fn narrow_bridge(&self) -> Vec<Evidence> {
+        let own = self.own_mtu().filter(|own| self.way_out_below(*own).is_none());
+        let (Some(own), Some((bridge, link))) = (own, self.bridge()) else { return Vec::new() };
+        let mtu = link.mtu_bytes;
+        let mut ports = self.sight.ports_of(link).filter(|(_, port)| port.mtu_bytes == mtu).map(|(it, _)| it);
+        let is_wider = |it: &Attachment| Inside::of(it).is_some_and(|inside| inside.link.mtu_bytes > mtu);
+        if mtu >= own || ports.clone().any(is_wider) {
+            return Vec::new();
         }
-    }
-
-    /// The attachment whose link has been narrowed since its ADD, and the bridge with it.
-    fn narrowed_since_add(&self, bridge: &Link) -> Option<&Attachment> {
-        let is_narrow = |attachment: &&Attachment| {
-            let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
-            let mut ports = links.filter(|link| link.master == Some(bridge.index));
-            ports.any(|port| port.mtu_bytes == bridge.mtu_bytes) && mtu_at_add(attachment) > bridge.mtu_bytes
-        };
-        self.view.networks.iter().flat_map(|network| &network.attachments).find(is_narrow)
-    }
-
-    /// Whether a bridge has its MTU of a port that is narrower than its other end: a reason of that port's attachment.
-    fn is_narrowed_by_a_port(&self, bridge: &Link) -> bool {
-        let has_its_mtu = |link: &&Link| link.master == Some(bridge.index) && link.mtu_bytes == bridge.mtu_bytes;
-        let of = |port: &Link| {
-            let mut attachments = self.view.networks.iter().flat_map(|network| &network.attachments);
-            attachments.find(|attachment| attachment.links.iter().any(|link| link.name == port.name))
-        };
-        let mut narrow = self.host.links.iter().filter(has_its_mtu).filter_map(|port| Some((port, of(port)?)));
-        narrow.any(|(port, attachment)| container_interface::mtu_bytes(attachment) > Some(port.mtu_bytes))
+        let wider = format!("ip link set {} mtu {own}", word(&bridge.name));
+        if let Some(narrow) = ports.find(|it| mtu_at_add(it) > mtu) {
+            let by = format!(", by {}, which ADD gave {}", narrow.full_name(), mtu_at_add(narrow));
+            return vec![of([&own, &bridge.name, &mtu, &by]).and(both_ends(narrow, mtu_at_add(narrow))).and([wider])];
+        }
+        // Unless its network wants it, one link of all is the one that was changed; and a narrow one has no IPv6.
+        let mut keys = self.attachment.conf.iter().flat_map(|conf| &conf.plugins).filter_map(|it| it.find("mtu"));
+        let is_wanted = keys.any(|text| text == mtu.to_string()) && !(mtu < IPV6_MIN_MTU && self.has(Family::V6));
+        let remedy = if is_wanted { both_ends(self.attachment, mtu) } else { vec![wider] };
+        vec![of([&own, &bridge.name, &mtu, &""]).and(remedy)]
     }
 
     /// The node's end of a pair is narrower than the container's: the kernel drops what is larger, and narrows the bridge.
-    pub(super) fn narrow_end(&self, attachment: &Attachment, inside: &Link, findings: &mut Findings) {
-        let links = attachment.links.iter().filter_map(|link| self.host.find(&link.name));
-        for link in links.filter(|link| link.kind == Kind::Veth && link.mtu_bytes < inside.mtu_bytes) {
-            let (name, narrow, wide) = (&link.name, link.mtu_bytes, inside.mtu_bytes);
-            let what = format!("mtu of link {name} is {narrow}, and that of its other end in the container {wide}");
+    fn narrow_end(&self) -> Vec<Evidence> {
+        let Some(inside) = self.inside() else { return Vec::new() };
+        let wide = inside.link.mtu_bytes;
+        let evidence = |link: &Link| {
             // The one that was changed gets its MTU back.
-            let remedy = match wide > mtu_at_add(attachment) {
-                true => format!(
-                    "nsenter --net={} ip link set {} mtu {narrow}",
-                    word(&attachment.netns),
-                    word(attachment.id.ifname.as_str())
-                ),
-                false => format!("ip link set {} mtu {wide}", word(name)),
+            let remedy = match wide > mtu_at_add(self.attachment) {
+                true => inside.ip(&format!("link set {} mtu {}", word(&inside.link.name), link.mtu_bytes)),
+                false => format!("ip link set {} mtu {wide}", word(&link.name)),
             };
-            findings.reasons.push(Reason::new(Cause::Mtu, Level::Warning, what).mended_by([remedy]));
-        }
+            of([&link.name, &link.mtu_bytes, &wide]).and([remedy])
+        };
+        self.ends().filter(|link| link.kind == LinkKind::Veth && link.mtu_bytes < wide).map(evidence).collect()
     }
 }
 

@@ -16,15 +16,17 @@ pub(super) enum Way {
     /// From the container to other networks.
     Out(Kind),
     /// The answer from other networks to what the container has asked.
-    Answer,
+    Answer(Kind),
     /// From the container to the node's own address.
     ToNode(Kind),
     /// From the node to the container.
     FromNode(Kind),
     /// The container's answer to what the node has asked.
-    Back,
+    Back(Kind),
     /// From other hosts to a port of the node that is forwarded to the container.
     Port(Kind),
+    /// The container's answer to them.
+    PortAnswer(Kind),
     /// From the container to another one on its bridge.
     Among,
 }
@@ -107,11 +109,13 @@ impl Asked<'_> {
         groups.collect::<Vec<_>>().into_iter()
     }
 
-    /// Whether no packet passes to other networks, or no answer comes back.
+    /// Whether nothing passes to other networks of which an answer comes back.
     pub(super) fn is_cut_off(&self) -> bool {
-        let is_dead = |(_, verdict): (&Way, &Verdict)| !matches!(verdict, Verdict::Passed(_));
-        let mut out = self.verdicts(|way| matches!(way, Way::Out(_))).peekable();
-        out.peek().is_some() && out.all(is_dead) || self.verdicts(|way| *way == Way::Answer).any(is_dead)
+        let passes = |way: Way| self.ways.get(&way).map(|verdict| matches!(verdict, Verdict::Passed(_)));
+        let mut out =
+            self.ways.keys().filter_map(|way| if let Way::Out(kind) = way { Some(*kind) } else { None }).peekable();
+        let lives = |kind| passes(Way::Out(kind)) == Some(true) && passes(Way::Answer(kind)) != Some(false);
+        out.peek().is_some() && !out.any(lives)
     }
 
     /// Whether packets pass between the container and other networks in both directions, as far as there is a way, and to others on its
@@ -129,23 +133,30 @@ impl Way {
     fn ends(self) -> &'static str {
         match self {
             Self::Out(_) => "from the container to other networks",
-            Self::Answer => "that answer the container",
+            Self::Answer(_) => "that answer the container",
             Self::ToNode(_) => "from the container to the node",
             Self::FromNode(_) => "from the node to the container",
-            Self::Back => "that answer the node",
+            Self::Back(_) => "that answer the node",
             Self::Port(_) => "from other hosts to the node",
+            Self::PortAnswer(_) => "that answer other hosts",
             Self::Among => "between containers on one bridge",
         }
     }
 
     fn kind(self) -> Option<String> {
         match self {
-            Self::Out(kind) | Self::ToNode(kind) | Self::FromNode(kind) | Self::Port(kind) => Some(match kind {
-                Kind::Ping => "ICMP".to_owned(),
-                Kind::Tcp(port) => format!("TCP port {port}"),
-                Kind::Udp(port) | Kind::UdpFrom(_, port) => format!("UDP port {port}"),
+            Self::Among => None,
+            Self::Out(kind)
+            | Self::Answer(kind)
+            | Self::ToNode(kind)
+            | Self::FromNode(kind)
+            | Self::Back(kind)
+            | Self::Port(kind)
+            | Self::PortAnswer(kind) => Some(match kind {
+                Kind::Ping | Kind::Pong => "ICMP".to_owned(),
+                Kind::Tcp(port) | Kind::TcpFrom(port, ..) => format!("TCP port {port}"),
+                Kind::Udp(port) | Kind::UdpFrom(port, _) => format!("UDP port {port}"),
             }),
-            Self::Answer | Self::Back | Self::Among => None,
         }
     }
 }

@@ -6,12 +6,13 @@ use std::fmt;
 use netops::Family;
 use netops::nft::trace::{Checkpoint, Outcome};
 use netops::nft::{Hook, Nft};
-use netops::probe::{Kind, Met};
+use netops::probe::{Kind as Sent, Met};
 
 use super::dropping_rules::{Culprit, Gate, culprit};
 use super::packet_answers::{Answers, Asked, Stray, Verdict, Way, in_words};
 use super::real_packets::DNS;
-use super::{Cause, Found, Level, Reason, Sight};
+use super::{Found, Level, Reason, Sight};
+use crate::doctor::Kind;
 use crate::node_networks::Attachment;
 
 impl<'a> Sight<'a> {
@@ -26,10 +27,10 @@ impl<'a> Sight<'a> {
                 let explains = |known: &Found<'_>| {
                     !is_dropped
                         && known.reason.level > Level::Note
-                        && (known.reason.cause == reason.cause
-                            || explains(known.reason.cause)
-                            || known.reason.cause == Cause::Mtu && known.reason.level == Level::Error
-                            || [known.reason.cause, reason.cause].into_iter().all(is_of_ports))
+                        && (known.reason.kind == reason.kind
+                            || explains(known.reason.kind)
+                            || known.reason.kind == Kind::Mtu && known.reason.level == Level::Error
+                            || [known.reason.kind, reason.kind].into_iter().all(is_of_ports))
                 };
                 if !known.any(|known| explains(known) || known.reason.what == reason.what) {
                     found.push(Found { network, attachment, reason });
@@ -62,33 +63,26 @@ impl<'a> Sight<'a> {
         match verdict {
             Verdict::Dropped(met) => self.dropped(asked, met, ways, level),
             Verdict::Lost(behind) => {
-                let place = match behind {
-                    None => "before the node has seen them".to_owned(),
-                    Some(behind) => match behind.next() {
-                        Some(next) => format!("between {} and {}", Place(*behind), Place(next)),
-                        None => format!("behind {}", Place(*behind)),
-                    },
-                };
-                let what = format!("something drops {packets}, {place}: it is not known what");
+                let what = format!("something drops {packets}, {}: it is not known what", between(*behind));
                 let remedy = "Look for legacy iptables (iptables-legacy-save), programs of tc and eBPF (tc filter show, bpftool net), and \
                     settings that no rule shows.";
-                Reason::new(Cause::Filtered, level, what).mended_by([remedy.to_owned()])
+                Reason::new(Kind::FirewallDrops, level, what).mended_by([remedy.to_owned()])
             }
             Verdict::Refused(errno) => {
                 let what = format!("the node's routing refuses {packets}: {}", errno.desc().to_lowercase());
                 let to = asked.attachment.addresses.iter().find(|it| Family::from(**it) == asked.family);
                 let show = to.map(|to| format!("ip rule; ip route get {to}"));
-                Reason::new(Cause::Refused, level, what).mended_by(show)
+                Reason::new(Kind::RouteElsewhere, level, what).mended_by(show)
             }
             Verdict::NoAnswer(gateway) => {
                 let what = format!(
                     "nothing answers the container when it asks for its gateway {gateway}: {packets} are not sent"
                 );
-                Reason::new(Cause::Gateway, level, what)
+                Reason::new(Kind::GatewayAddress, level, what)
                     .mended_by(["Look at the bridge, its ports, and rules of family bridge and arp.".to_owned()])
             }
             Verdict::Astray(stray) => self.astray(asked, stray, ways, level),
-            Verdict::Passed(_) => Reason::new(Cause::Filtered, Level::Note, format!("{packets} pass")),
+            Verdict::Passed(_) => Reason::new(Kind::FirewallDrops, Level::Note, format!("{packets} pass")),
         }
     }
 
@@ -103,20 +97,16 @@ impl<'a> Sight<'a> {
         let packets = format!("{verb} packets {}", in_words(ways));
         let Some((gate, by)) = gate else {
             let by = format!("chain {} of table {}", met.chain, met.table);
-            return Reason::new(Cause::Filtered, level, format!("{by} {packets}"));
+            return Reason::new(Kind::FirewallDrops, level, format!("{by} {packets}"));
         };
         let remedy = self.opens(asked, &gate, met.rule.is_some().then_some(&by), ways);
-        let cause = match ways.iter().all(|way| matches!(way, Way::ToNode(_) | Way::Back)) {
-            true => Cause::FilteredToNode,
-            false => Cause::Filtered,
-        };
-        Reason::new(cause, level, format!("{by} {packets}")).mended_by(remedy)
+        Reason::new(Kind::FirewallDrops, level, format!("{by} {packets}")).mended_by(remedy)
     }
 
     /// The commands that let packets of these ways pass a chain; those that show it where they may be kept out on purpose.
     fn opens(&self, asked: &Asked<'_>, gate: &Gate, rule: Option<&String>, ways: &[Way]) -> Vec<String> {
         let (attachment, family) = (asked.attachment, asked.family);
-        let is_out = ways.iter().any(|way| matches!(way, Way::Out(_) | Way::Answer)) && asked.is_cut_off();
+        let is_out = ways.iter().any(|way| matches!(way, Way::Out(_) | Way::Answer(_))) && asked.is_cut_off();
         let names_any = |text: &String| {
             [" -s ", " -d ", " -i ", " -o ", "addr ", "iif", "oif"].iter().any(|word| text.contains(word))
         };
@@ -132,7 +122,9 @@ impl<'a> Sight<'a> {
         }
         match gate.hook {
             Some(Hook::Input | Hook::Output) if family == Family::V6 && is_out => vec![gate.accept_discovery()],
-            Some(Hook::Input) if ways.contains(&Way::Back) => gate.accept_answers(attachment, family),
+            Some(Hook::Input) if ways.iter().any(|way| matches!(way, Way::Back(_))) => {
+                gate.accept_answers(attachment, family)
+            }
             Some(Hook::Output) => gate.accept(attachment, family),
             Some(Hook::Forward) if ways.iter().all(|way| matches!(way, Way::Port(_))) => vec![gate.accept_translated()],
             _ if !is_out || gate.is_behind_masquerade() => vec![gate.show()],
@@ -159,27 +151,27 @@ impl<'a> Sight<'a> {
             Stray::ElseWhere { to, .. } => format!("reach {to}, and not the container"),
             Stray::ByLink(link) => format!("leave by link {link}"),
         };
-        let cause = match stray {
-            Stray::NotMasqueraded | Stray::As(_) => Cause::Masquerade,
-            Stray::ElseWhere { is_translated: true, .. } => Cause::PortTwice,
-            Stray::ElseWhere { .. } => Cause::PortGone,
-            Stray::ByLink(_) => Cause::Route,
+        let kind = match stray {
+            Stray::NotMasqueraded | Stray::As(_) => Kind::MasqueradeGone,
+            Stray::ElseWhere { is_translated: true, .. } => Kind::PortTwice,
+            Stray::ElseWhere { .. } => Kind::PortGone,
+            Stray::ByLink(_) => Kind::RouteElsewhere,
         };
         match culprit {
             Some(Culprit { by, is_of_tracking: true, remedy }) => {
                 let what = format!("{by} takes packets out of the usual connection tracking: {packets} {end}");
-                Reason::new(Cause::Filtered, level, what).mended_by([remedy])
+                Reason::new(Kind::FirewallDrops, level, what).mended_by([remedy])
             }
             Some(Culprit { by, remedy, .. }) => {
                 let before = match ways.first() {
-                    Some(Way::Port(Kind::Tcp(port))) => format!("the rule that forwards port {port}/tcp"),
-                    Some(Way::Port(Kind::Udp(port))) => format!("the rule that forwards port {port}/udp"),
+                    Some(Way::Port(Sent::Tcp(port))) => format!("the rule that forwards port {port}/tcp"),
+                    Some(Way::Port(Sent::Udp(port))) => format!("the rule that forwards port {port}/udp"),
                     _ => "the masquerade of containers".to_owned(),
                 };
                 let what = format!("{by} comes before {before}: {packets} {end}");
-                Reason::new(cause, level, what).mended_by([remedy])
+                Reason::new(kind, level, what).mended_by([remedy])
             }
-            None => Reason::new(cause, level, format!("{packets} {end}")),
+            None => Reason::new(kind, level, format!("{packets} {end}")),
         }
     }
 }
@@ -189,14 +181,14 @@ fn level(asked: &Asked<'_>, way: Way, verdict: &Verdict) -> Level {
     let is_dead = |way: Way| asked.ways.get(&way).is_some_and(|verdict| !matches!(verdict, Verdict::Passed(_)));
     match way {
         _ if matches!(verdict, Verdict::Astray(Stray::As(_))) => Level::Warning,
-        Way::Out(_) if asked.is_cut_off() => Level::Error,
-        Way::Port(_) | Way::Answer => Level::Error,
+        Way::Out(_) | Way::Answer(_) if asked.is_cut_off() => Level::Error,
+        Way::Port(_) | Way::PortAnswer(_) => Level::Error,
         Way::Among if asked.is_switched => Level::Error,
-        Way::Out(_) | Way::FromNode(_) | Way::Among | Way::Back => Level::Warning,
+        Way::Out(_) | Way::Answer(_) | Way::FromNode(_) | Way::Among | Way::Back(_) => Level::Warning,
         // An administrator may mean it, but a resolver that runs on the node is meant to answer.
         Way::ToNode(_) => match verdict {
             Verdict::Dropped(met) => {
-                let is_of_names = way == Way::ToNode(Kind::Udp(DNS)) && !is_dead(Way::ToNode(Kind::Ping));
+                let is_of_names = way == Way::ToNode(Sent::Udp(DNS)) && !is_dead(Way::ToNode(Sent::Ping));
                 let is_rule = met.rule.is_some() && is_of_names;
                 if is_rule { Level::Warning } else { Level::Note }
             }
@@ -205,18 +197,24 @@ fn level(asked: &Asked<'_>, way: Way, verdict: &Verdict) -> Level {
     }
 }
 
-fn is_of_ports(cause: Cause) -> bool {
-    matches!(cause, Cause::PortGone | Cause::PortTwice)
+fn is_of_ports(kind: Kind) -> bool {
+    matches!(kind, Kind::PortGone | Kind::PortTwice)
 }
 
 /// Whether a reason explains packets that no rule drops.
-fn explains(cause: Cause) -> bool {
-    match cause {
-        Cause::Gone | Cause::Unfinished | Cause::LinkDown | Cause::LinkGone | Cause::Gateway | Cause::Route => true,
-        Cause::Refused | Cause::ReversePath | Cause::Forwarding | Cause::WayOut => true,
-        Cause::Duplicate | Cause::Inside => true,
-        Cause::Filtered | Cause::FilteredToNode | Cause::Mtu | Cause::Masquerade => false,
-        Cause::PortGone | Cause::PortTwice | Cause::PortTaken => false,
+fn explains(kind: Kind) -> bool {
+    match kind {
+        Kind::FirewallDrops | Kind::Mtu | Kind::MasqueradeGone | Kind::PortTaken => false,
+        _ => !is_of_ports(kind),
+    }
+}
+
+/// Where packets were lost behind a checkpoint.
+pub(super) fn between(behind: Option<Checkpoint>) -> String {
+    match behind.map(|behind| (behind, behind.next())) {
+        None => "before the node has seen them".to_owned(),
+        Some((behind, Some(next))) => format!("between {} and {}", Place(behind), Place(next)),
+        Some((behind, None)) => format!("behind {}", Place(behind)),
     }
 }
 
@@ -238,7 +236,7 @@ pub(super) fn without_answer(asked: &mut Asked<'_>, gateway: std::net::IpAddr) {
     let of = |ways: &BTreeMap<Way, Verdict>, way: Way| {
         ways.get(&way).filter(|verdict| matches!(verdict, Verdict::Dropped(_))).cloned()
     };
-    let ping = [Way::ToNode(Kind::Ping), Way::FromNode(Kind::Ping)];
+    let ping = [Way::ToNode(Sent::Ping), Way::FromNode(Sent::Ping)];
     let by = ping.into_iter().find_map(|way| of(&asked.ways, way)).filter(|_| asked.family == Family::V6);
     for (way, verdict) in &mut asked.ways {
         if matches!(way, Way::Out(_) | Way::ToNode(_)) && !matches!(verdict, Verdict::Dropped(_)) {

@@ -4,7 +4,7 @@
 //! and nothing stays there: see [`netops::probe`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
@@ -12,11 +12,11 @@ use netops::link::{self, Link, Mac};
 use netops::nft::Hook;
 use netops::nft::trace::Seen;
 use netops::probe::{self, Exit, Fate, Followed, Kind, Number, Outside, Packet, Session, Station, from_node};
-use netops::{Family, Kernel, Netns, addr, conntrack, route, tc};
+use netops::{Family, Kernel, Netns, addr, route, tc};
 
 use super::Sight;
-use super::host_links::mac_of;
 use super::host_routes::outside;
+use super::mac_of;
 use super::packet_answers::{Answers, Asked, Stray, Verdict, Way};
 use super::packet_reasons::without_answer;
 use super::way_to_container::{Bridge, Carrier, sets};
@@ -267,23 +267,33 @@ impl<'a> Sight<'a> {
         session: &mut Session,
     ) -> netops::error::Result<()> {
         let is_sent = matches!(target.asked.ways.get(&Way::FromNode(Kind::Ping)), Some(Verdict::Passed(_)));
-        let (Some(gateway), Some(mac)) = (target.gateway.filter(|_| is_sent), target.gateway_mac) else {
-            return Ok(());
-        };
-        if !session.trace.has_egress {
-            return Ok(());
+        let Some(gateway) = target.gateway.filter(|_| is_sent && session.trace.has_egress) else { return Ok(()) };
+        for kind in [Kind::Udp(DNS), Kind::Tcp(80), Kind::Ping] {
+            let packet = Packet { from: gateway, to: target.address, kind };
+            let (number, bytes) = session.packet(&packet, true);
+            let sent = from_node(target.address, &bytes);
+            self.container_answers(kernel, target, session, (sent.is_ok(), number), (kind, Way::Back(kind)))?;
+            probe::forget(&packet);
         }
-        let packet = Packet { from: gateway, to: target.address, kind: Kind::Udp(DNS) };
-        let (number, bytes) = session.packet(&packet, true);
-        if from_node(target.address, &bytes).is_ok()
-            && let Some(Followed { fate: Fate::Passed(..), .. }) = session.fates(&[number])?.remove(&number)
-        {
-            let packet = Packet { from: target.address, to: gateway, kind: Kind::UdpFrom(DNS, probe::PORT) };
-            let (number, bytes) = session.packet(&packet, false);
-            let sent = target.station.send(mac, &bytes);
-            self.settle(kernel, target, session, sent.map(|()| (number, Way::Back)).into_iter().collect())?;
+        Ok(())
+    }
+
+    /// The container's answer to a packet that has ended where it leaves for it.
+    fn container_answers(
+        &self,
+        kernel: &Kernel,
+        target: &mut Target<'_>,
+        session: &mut Session,
+        (is_sent, asked): (bool, Number),
+        (kind, way): (Kind, Way),
+    ) -> netops::error::Result<()> {
+        let Some(mac) = target.gateway_mac.filter(|_| is_sent) else { return Ok(()) };
+        if let Some(Followed { fate: Fate::Passed(seen, _), .. }) = session.fates(&[asked])?.remove(&asked) {
+            let answer = Packet { from: seen.to, to: seen.from, kind: kind.answer(&seen, asked) };
+            let (number, bytes) = session.packet(&answer, false);
+            let sent = target.station.send(mac, &bytes).map(|()| (number, way));
+            self.settle(kernel, target, session, sent.into_iter().collect())?;
         }
-        conntrack::delete_udp_flow(SocketAddr::new(gateway, probe::PORT), SocketAddr::new(target.address, DNS)).ok();
         Ok(())
     }
 
@@ -359,11 +369,11 @@ impl<'a> Sight<'a> {
             Way::Port(Kind::Tcp(port) | Kind::Udp(port)) if seen.to != target.address => {
                 else_where(seen.to_port != port || self.host.owner(seen.to).is_none())
             }
-            Way::Answer | Way::FromNode(_) if seen.to != target.address => else_where(false),
-            Way::Port(_) | Way::Answer | Way::FromNode(_) => {
+            Way::Answer(_) | Way::FromNode(_) if seen.to != target.address => else_where(false),
+            Way::Port(_) | Way::Answer(_) | Way::FromNode(_) => {
                 by.filter(|by| by.index != target.router.index).map(|by| Stray::ByLink(by.name.clone()))
             }
-            Way::Out(_) | Way::ToNode(_) | Way::Back | Way::Among => None,
+            Way::Out(_) | Way::ToNode(_) | Way::Back(_) | Way::PortAnswer(_) | Way::Among => None,
         };
         stray.map_or(Verdict::Passed(seen), Verdict::Astray)
     }
@@ -377,6 +387,8 @@ impl<'a> Sight<'a> {
         skipped: &mut Vec<String>,
     ) -> netops::error::Result<()> {
         let mut ways_in: BTreeMap<u32, Outside> = BTreeMap::new();
+        // Whether the next hop of a link answers there; `None`: it does not, and the node does not know it.
+        let mut hops: BTreeMap<(u32, Option<IpAddr>), Option<bool>> = BTreeMap::new();
         for target in targets {
             // A link without carrier takes nothing in.
             let Some((uplink, hop)) = target.way_out.filter(|(uplink, _)| uplink.carrier) else { continue };
@@ -397,6 +409,7 @@ impl<'a> Sight<'a> {
             let mut own = self.host.addresses_of(&uplink.name).iter().map(IpNetwork::ip);
             let own = own.find(|own| Family::from(*own) == family && super::is_global(*own));
             let mut asked = Vec::new();
+            let mut ports = Vec::new();
             for forward in target.asked.attachment.ports.iter().filter(|it| it.is_entered && !it.is_conditional) {
                 let is_own = Family::from(forward.to.ip()) == family;
                 let Some(to) = forward.address.or(own).filter(|to| is_own && !to.is_loopback()) else { continue };
@@ -409,10 +422,32 @@ impl<'a> Sight<'a> {
                 let (number, bytes) = session.packet(&packet, false);
                 if way_in.send(&bytes).is_ok() {
                     asked.push((number, Way::Port(kind)));
+                    ports.push(packet);
                 }
             }
             self.settle(kernel, target, session, asked)?;
-            self.query_and_answer(kernel, target, session, way_in)?;
+            if !session.trace.has_egress {
+                continue;
+            }
+            for packet in &ports {
+                let arrives = matches!(target.asked.ways.get(&Way::Port(packet.kind)), Some(Verdict::Passed(_)));
+                let (number, bytes) = session.packet(packet, true);
+                let is_sent = arrives && way_in.send(&bytes).is_ok();
+                let way = Way::PortAnswer(packet.kind);
+                self.container_answers(kernel, target, session, (is_sent, number), (packet.kind, way))?;
+                probe::forget(packet);
+            }
+            let is_known = |hop: IpAddr| netops::neighbour::find(kernel, uplink, hop).ok().flatten().is_some();
+            let resolves = uplink.mac.is_some() && !uplink.no_arp;
+            let answers = |hop: IpAddr| match self.hop_answers(uplink, hop) {
+                false if resolves && !is_known(hop) => None,
+                answers => Some(answers),
+            };
+            let found = hops.entry((uplink.index, hop)).or_insert_with(|| hop.map_or(Some(false), answers));
+            let Some(answers) = *found else { continue };
+            for kind in [Kind::Udp(DNS), OUT[0], OUT[1], OUT[2]] {
+                self.query_and_answer(kernel, target, session, (way_in, kind, answers))?;
+            }
         }
         Ok(())
     }
@@ -423,43 +458,42 @@ impl<'a> Sight<'a> {
         kernel: &Kernel,
         target: &mut Target<'_>,
         session: &mut Session,
-        way_in: &Outside,
+        (way_in, kind, has_hop): (&Outside, Kind, bool),
     ) -> netops::error::Result<()> {
-        let (Some((uplink, hop)), Some(mac)) = (target.way_out, target.gateway_mac.filter(|_| target.is_answered))
-        else {
-            return Ok(());
-        };
-        let is_known = |hop: IpAddr| netops::neighbour::find(kernel, uplink, hop).ok().flatten().is_some();
-        let resolves = uplink.mac.is_some() && !uplink.no_arp;
-        if !session.trace.has_egress
-            || resolves && hop.is_some_and(|hop| !self.hop_answers(uplink, hop) && !is_known(hop))
-        {
-            return Ok(());
+        let Some(mac) = target.gateway_mac.filter(|_| target.is_answered) else { return Ok(()) };
+        let query = Packet { from: target.address, to: nobody(target.asked.family), kind };
+        // Without a word from the next hop, what is behind the last hook is beyond the node.
+        let is_behind =
+            |fate: &Fate| matches!(fate, Fate::Lost(Some(lost)) if lost.behind.hook == Some(Hook::Postrouting));
+        let mut asked = None;
+        for _ in 0..2 {
+            let (number, bytes) = session.packet(&query, true);
+            if target.station.send(mac, &bytes).is_err() {
+                return Ok(());
+            }
+            asked = session.fates(&[number])?.remove(&number).map(|it| (number, it));
+            if !has_hop || !asked.as_ref().is_some_and(|(_, it)| is_behind(&it.fate)) {
+                break;
+            }
         }
-        let (from, to) = (target.address, nobody(target.asked.family));
-        let (number, bytes) = session.packet(&Packet { from, to, kind: Kind::Udp(DNS) }, true);
-        if target.station.send(mac, &bytes).is_err() {
-            return Ok(());
-        }
-        let Some(Followed { fate, rules }) = session.fates(&[number])?.remove(&number) else { return Ok(()) };
-        let way = Way::Out(Kind::Udp(DNS));
+        let Some((number, Followed { fate, rules })) = asked else { return Ok(()) };
+        let is_beyond = is_behind(&fate) && !has_hop;
+        let (way, back) = (Way::Out(kind), Way::Answer(kind));
         if let Fate::Passed(seen, Exit::Link) = &fate {
             // An answer that is not known owes it to what the query met.
-            target.asked.rules.insert(Way::Answer, rules.clone());
-            let kind = Kind::UdpFrom(seen.to_port, seen.from_port);
-            let (number, bytes) = session.packet(&Packet { from: to, to: seen.from, kind }, false);
-            let sent = way_in.send(&bytes);
-            self.settle(kernel, target, session, sent.map(|()| (number, Way::Answer)).into_iter().collect())?;
+            target.asked.rules.insert(back, rules.clone());
+            let answer = Packet { from: query.to, to: seen.from, kind: kind.answer(seen, number) };
+            let (number, bytes) = session.packet(&answer, false);
+            let sent = way_in.send(&bytes).map(|()| (number, back));
+            self.settle(kernel, target, session, sent.into_iter().collect())?;
         }
         let verdict = self.verdict(kernel, target, way, fate);
-        // Without a word from the next hop, what is behind the last hook is beyond the node.
-        let is_beyond = matches!(&verdict, Verdict::Lost(Some(behind)) if behind.hook == Some(Hook::Postrouting));
-        if !is_beyond {
+        let is_known = matches!(verdict, Verdict::Passed(_)) && target.asked.ways.contains_key(&way);
+        if !is_beyond && !is_known {
             target.asked.rules.insert(way, rules);
             target.asked.ways.insert(way, verdict);
         }
-        let client = SocketAddr::new(from, probe::PORT);
-        conntrack::delete_udp_flow(client, SocketAddr::new(to, DNS)).ok();
+        probe::forget(&query);
         Ok(())
     }
 

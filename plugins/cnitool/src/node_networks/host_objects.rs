@@ -30,8 +30,6 @@ pub(crate) struct Host {
     pub(crate) forwards: Vec<Forward>,
     /// Why `forwards` could not be read: an ordinary user may not.
     pub(crate) unread_forwards: Option<String>,
-    /// Port forwards of other programs that come before the plugins'.
-    pub(crate) other_forwards: Vec<Forward>,
 }
 
 impl Host {
@@ -52,12 +50,6 @@ impl Host {
             Err(error) => host.unread_forwards = Some(format!("forwarded ports: {error}")),
         }
         unseen.extend(host.unread_forwards.clone());
-        if !host.forwards.is_empty() {
-            match forwards::list_of_others(search_path) {
-                Ok(forwards) => host.other_forwards = forwards,
-                Err(error) => unseen.push(format!("forwarded ports of other programs: {error}")),
-            }
-        }
         for (place, link) in host.links.iter().enumerate() {
             host.by_name.insert(link.name.clone(), place);
             host.by_index.insert(link.index, place);
@@ -79,13 +71,6 @@ impl Host {
     /// The link of the node that has an address.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<&Link> {
         self.at(*self.owners.get(&address)?)
-    }
-
-    /// Whether an address is the first one of its family on a link of the node: further ones are there for other uses.
-    pub(crate) fn is_main(&self, address: IpAddr) -> bool {
-        let of = self.owner(address).and_then(|link| self.addresses.get(&link.index));
-        let first = of.into_iter().flatten().find(|own| own.is_ipv4() == address.is_ipv4());
-        first.is_some_and(|own| own.ip() == address)
     }
 
     /// The node's ways to other networks, by gateway and link.

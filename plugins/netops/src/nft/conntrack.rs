@@ -11,11 +11,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use netlink_sys::Socket;
 use nix::errno::Errno;
-use nix::libc::IPPROTO_UDP;
 
 use super::object::Family;
 use super::reply::{Body, parse_reply};
 use super::socket::ANSWER_TIMEOUT;
+use super::trace::{ICMP, ICMPV6, UDP};
 use super::transaction::{ACK, DUMP, REQUEST};
 use super::wire::{Attrs, Header, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
@@ -41,6 +41,9 @@ const IP6_DESTINATION: u16 = 4;
 const PROTO_NUMBER: u16 = 1;
 const PROTO_SOURCE_PORT: u16 = 2;
 const PROTO_DESTINATION_PORT: u16 = 3;
+/// Each with the type and the code behind it.
+const PROTO_ICMP_ID: u16 = 4;
+const PROTO_ICMPV6_ID: u16 = 7;
 const FILTER_ORIG_FLAGS: u16 = 1;
 /// `CTA_STATS_GLOBAL_ENTRIES`.
 const STATS_ENTRIES: u16 = 1;
@@ -91,8 +94,8 @@ pub fn delete_udp(families: &[Family], is_meant: &mut dyn FnMut(&Flow) -> bool) 
     let mut deleted = 0;
     for family in families {
         // The kernel leaves other protocols out from 5.8 on. An older one ignores the filter or refuses it.
-        let found = match flows.list(*family, is_meant, true) {
-            Err(error) if is_absent(&error) => flows.list(*family, is_meant, false),
+        let found = match flows.list(*family, UDP, is_meant, true) {
+            Err(error) if is_absent(&error) => flows.list(*family, UDP, is_meant, false),
             found => found,
         };
         match found {
@@ -103,12 +106,13 @@ pub fn delete_udp(families: &[Family], is_meant: &mut dyn FnMut(&Flow) -> bool) 
     Ok(deleted)
 }
 
-/// Deletes the entry of one UDP flow of the calling thread's network namespace, by the addresses of its first packet, in whichever
-/// zone of connection tracking it is. No entry is no error.
+/// Deletes the entry of one flow of UDP, TCP or echo requests of the calling thread's network namespace, by the addresses of its first
+/// packet, in whichever zone of connection tracking it is. The identifier of an echo request stands in place of its sender's port.
+/// No entry is no error.
 ///
 /// # Errors
 /// As [`delete_udp`].
-pub fn delete_udp_flow(from: SocketAddr, to: SocketAddr) -> Result<()> {
+pub fn delete_flow(protocol: u8, from: SocketAddr, to: SocketAddr) -> Result<()> {
     let mut w = Writer::default();
     let kinds = if from.is_ipv4() { (IP_SOURCE, IP_DESTINATION) } else { (IP6_SOURCE, IP6_DESTINATION) };
     w.nest(TUPLE_IP, |w| {
@@ -116,16 +120,25 @@ pub fn delete_udp_flow(from: SocketAddr, to: SocketAddr) -> Result<()> {
         w.attr(kinds.1, &super::octets(to.ip()));
     });
     w.nest(TUPLE_PROTO, |w| {
-        w.attr(PROTO_NUMBER, &[u8::try_from(IPPROTO_UDP).unwrap_or_default()]);
-        w.attr(PROTO_SOURCE_PORT, &from.port().to_be_bytes());
-        w.attr(PROTO_DESTINATION_PORT, &to.port().to_be_bytes());
+        w.attr(PROTO_NUMBER, &[protocol]);
+        let (source, destination) = match protocol {
+            ICMP => (PROTO_ICMP_ID, [8, 0]),
+            ICMPV6 => (PROTO_ICMPV6_ID, [128, 0]),
+            _ => (PROTO_SOURCE_PORT, to.port().to_be_bytes()),
+        };
+        w.attr(source, &from.port().to_be_bytes());
+        if source == PROTO_SOURCE_PORT {
+            w.attr(PROTO_DESTINATION_PORT, &destination);
+        } else {
+            (1..).zip(destination).for_each(|(next, byte)| w.attr(source + next, &[byte]));
+        }
     });
     let (tuple, family) = (w.finish().unwrap_or_default(), Family::of(from.ip()));
     let mut flows = Flows::open()?;
     // Without a zone the kernel looks into the first one alone, and only a list tells of others.
     if flows.delete(family, &[vec![(TUPLE_ORIG, tuple)]])? == 0 {
         let is_it = |flow: &Flow| (flow.from, flow.address, flow.port) == (from, to.ip(), to.port());
-        let found = flows.list(family, &mut |flow| is_it(flow), true)?;
+        let found = flows.list(family, protocol, &mut |flow| is_it(flow), true)?;
         flows.delete(family, &found)?;
     }
     Ok(())
@@ -171,14 +184,19 @@ impl Flows {
         }
     }
 
-    fn list(&mut self, family: Family, is_meant: &mut dyn FnMut(&Flow) -> bool, filtered: bool) -> Result<Vec<Named>> {
+    fn list(
+        &mut self,
+        family: Family,
+        protocol: u8,
+        is_meant: &mut dyn FnMut(&Flow) -> bool,
+        filtered: bool,
+    ) -> Result<Vec<Named>> {
         self.seq = self.seq.wrapping_add(1);
         let mut w = Writer::default();
         let header = Header { kind: GET, flags: REQUEST | DUMP, seq: self.seq, family: family as u8, res_id: 0 };
         w.message(header, |w| {
             if filtered {
-                let udp = u8::try_from(IPPROTO_UDP).unwrap_or_default();
-                w.nest(TUPLE_ORIG, |w| w.nest(TUPLE_PROTO, |w| w.attr(PROTO_NUMBER, &[udp])));
+                w.nest(TUPLE_ORIG, |w| w.nest(TUPLE_PROTO, |w| w.attr(PROTO_NUMBER, &[protocol])));
                 w.nest(FILTER, |w| w.attr(FILTER_ORIG_FLAGS, &BY_PROTO_NUMBER.to_ne_bytes()));
             }
         });
@@ -188,7 +206,7 @@ impl Flows {
             self.receive("list")?;
             for message in RawMessages(&self.buffer).filter(|message| message.seq == self.seq) {
                 if message.kind == NEW {
-                    let flow = udp(message.attrs()).filter(|flow| is_meant(flow));
+                    let flow = read(message.attrs(), protocol).filter(|flow| is_meant(flow));
                     found.extend(flow.map(|_| named(message.attrs())));
                     continue;
                 }
@@ -264,17 +282,18 @@ fn failed(op: &'static str, cause: Cause) -> OpError {
     OpError::new(op, FLOWS, cause).at(HOST)
 }
 
-/// Reads a flow of UDP; `None`: it is of another protocol.
-fn udp(flow: Attrs<'_>) -> Option<Flow> {
+/// Reads a flow of a protocol; `None`: it is of another one.
+fn read(flow: Attrs<'_>, protocol: u8) -> Option<Flow> {
     let (sent, answered) = (flow.nested(TUPLE_ORIG), flow.nested(TUPLE_REPLY));
     let proto = sent.nested(TUPLE_PROTO);
     let number = proto.get(PROTO_NUMBER).and_then(|number| number.first())?;
     let port_of = |kind| proto.get(kind).and_then(|port| port.try_into().ok()).map(u16::from_be_bytes);
-    let (from, port) = (port_of(PROTO_SOURCE_PORT)?, port_of(PROTO_DESTINATION_PORT)?);
+    let from = [PROTO_SOURCE_PORT, PROTO_ICMP_ID, PROTO_ICMPV6_ID].into_iter().find_map(port_of)?;
+    let port = port_of(PROTO_DESTINATION_PORT).unwrap_or_default();
     let from = SocketAddr::new(ip(sent.nested(TUPLE_IP), IP_SOURCE, IP6_SOURCE)?, from);
     let address = ip(sent.nested(TUPLE_IP), IP_DESTINATION, IP6_DESTINATION)?;
     let server = ip(answered.nested(TUPLE_IP), IP_SOURCE, IP6_SOURCE)?;
-    (i32::from(*number) == IPPROTO_UDP).then_some(Flow { from, address, port, server })
+    (*number == protocol).then_some(Flow { from, address, port, server })
 }
 
 fn ip(tuple: Attrs<'_>, ipv4: u16, ipv6: u16) -> Option<IpAddr> {

@@ -3,7 +3,7 @@
 //! [`Trace`] owns tables that end with the process (`flags owner`). In them, packets that have a [`Mark`] are traced from the first
 //! hook on, pass *checkpoints* (empty base chains, of which the trace tells as of any other), and are dropped at the last hook, before
 //! conntrack confirms them: none leaves the node, and no entry stays. What nftables does not trace, legacy iptables and eBPF, takes a
-//! packet between two checkpoints.
+//! packet between two checkpoints. [`Trace::watch`] does the same with real packets, which go their ways.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -116,7 +116,9 @@ pub struct Seen {
     pub iif: Option<u32>,
     /// The index of the link that it leaves by.
     pub oif: Option<u32>,
-    /// The four bytes behind the ports.
+    /// The protocol (`IPPROTO_*`).
+    pub protocol: u8,
+    /// The four bytes behind the ports; 0: the packet is shorter.
     pub cookie: u32,
 }
 
@@ -138,7 +140,8 @@ pub struct Trace {
     /// The connection that owns the tables, which end with it.
     _owner: Nft,
     name: String,
-    mark: Mark,
+    /// `None`: real packets.
+    mark: Option<Mark>,
     /// What the kernel lacks, in words.
     pub lacks: Vec<String>,
     /// Whether packets that leave by these links are dropped there.
@@ -152,20 +155,8 @@ impl Trace {
     /// # Errors
     /// `EOPNOTSUPP`, `EPROTONOSUPPORT`, `EINVAL`: the kernel has no nf_tables, or no tables with an owner. `EPERM`.
     pub fn start(mark: Mark, incoming: &[&str], outgoing: &[&str]) -> Result<Self> {
-        let failed = |error: std::io::Error| OpError::io("open", "a trace of nf_tables", &error).at(HOST);
-        let events = open_socket().map_err(failed)?;
-        setsockopt(&events, sockopt::RcvBufForce, &ROOM_BYTES)
-            .or_else(|_| setsockopt(&events, sockopt::RcvBuf, &ROOM_BYTES))
-            .map_err(|errno| failed(errno.into()))?;
-        events.add_membership(GROUP).map_err(failed)?;
         let name = format!("cnitool-probe-{}", std::process::id());
-        let mut owner = Nft::open(HOST)?;
-        owner.commit(&of_hooks(Family::Inet, &name, &CHECKPOINTS, mark))?;
-        if owner.find_table(&Table { family: Family::Inet, name: name.clone().into() })?.is_none_or(|it| !it.is_owned) {
-            let table = Table { family: Family::Inet, name: name.into() };
-            owner.commit(&Transaction::new(vec![Change::DeleteTable(table)]))?;
-            return Err(OpError::state("create", "an nft table", "the kernel has no tables with an owner"));
-        }
+        let (events, mut owner) = connect(&name, &of_hooks(Family::Inet, &name, &CHECKPOINTS, mark))?;
         let mut lacks = Vec::new();
         let mut optional = |transaction: Transaction, what: &str| {
             let done = owner.commit(&transaction);
@@ -174,7 +165,20 @@ impl Trace {
         optional(of_hooks(Family::Bridge, &name, &OF_BRIDGES, mark), "rules of bridges");
         optional(of_links(&name, incoming, mark, false), "rules where links receive");
         let has_egress = optional(of_links(&name, outgoing, mark, true), "rules where links send");
-        Ok(Self { events, _owner: owner, name, mark, lacks, has_egress })
+        Ok(Self { events, _owner: owner, name, mark: Some(mark), lacks, has_egress })
+    }
+
+    /// Traces real packets from and to these addresses, five a second at most, of which bridges have two. An answer counts from
+    /// the hook on behind which it has the address again.
+    ///
+    /// # Errors
+    /// As [`Trace::start`].
+    pub fn watch(addresses: &[IpAddr]) -> Result<Self> {
+        let name = format!("cnitool-trace-{}", std::process::id());
+        let (events, mut owner) = connect(&name, &watching(Family::Inet, &name, &CHECKPOINTS, addresses))?;
+        let of_bridges = owner.commit(&watching(Family::Bridge, &name, &OF_BRIDGES, addresses));
+        let lacks = of_bridges.err().map(|error| format!("rules of bridges: {error}")).into_iter().collect();
+        Ok(Self { events, _owner: owner, name, mark: None, lacks, has_egress: false })
     }
 
     /// Reads events until `is_done` with all that came, or nothing has come for `patience`.
@@ -213,7 +217,7 @@ impl Trace {
     /// The number of a packet, if it has this trace's mark.
     #[must_use]
     pub fn number(&self, packet: &Seen) -> Option<u32> {
-        (packet.cookie & !NUMBER == self.mark.cookie).then_some(packet.cookie & NUMBER)
+        self.mark.filter(|mark| packet.cookie & !NUMBER == mark.cookie).map(|_| packet.cookie & NUMBER)
     }
 
     /// The checkpoint that an event is of; `None`: it is of another program's chain.
@@ -237,7 +241,37 @@ impl Trace {
     }
 }
 
+/// Opens a connection that reads the trace, and one that owns the first table.
+fn connect(name: &str, table: &Transaction) -> Result<(Socket, Nft)> {
+    let failed = |error: std::io::Error| OpError::io("open", "a trace of nf_tables", &error).at(HOST);
+    let events = open_socket().map_err(failed)?;
+    setsockopt(&events, sockopt::RcvBufForce, &ROOM_BYTES)
+        .or_else(|_| setsockopt(&events, sockopt::RcvBuf, &ROOM_BYTES))
+        .map_err(|errno| failed(errno.into()))?;
+    events.add_membership(GROUP).map_err(failed)?;
+    let mut owner = Nft::open(HOST)?;
+    owner.commit(table)?;
+    let table = Table { family: Family::Inet, name: name.to_owned().into() };
+    if owner.find_table(&table)?.is_none_or(|it| !it.is_owned) {
+        owner.commit(&Transaction::new(vec![Change::DeleteTable(table)]))?;
+        return Err(OpError::state("create", "an nft table", "the kernel has no tables with an owner"));
+    }
+    Ok((events, owner))
+}
+
 impl Checkpoint {
+    /// Whether a packet that the trace tells of here has begun its way.
+    #[must_use]
+    pub fn is_first(self) -> bool {
+        self.priority == FIRST
+    }
+
+    /// Whether the packet has passed all rules here: it leaves by a link, or the node gets it.
+    #[must_use]
+    pub fn is_last(self) -> bool {
+        self.priority == LAST
+    }
+
     /// The next place on the way of a packet at the same hook.
     #[must_use]
     pub fn next(self) -> Option<Self> {
@@ -273,6 +307,59 @@ fn of_hooks(family: Family, name: &str, checkpoints: &[(Hook, &[i32])], mark: Ma
     Transaction::new(changes)
 }
 
+/// Checkpoints, and rules that have packets from or to these addresses traced.
+fn watching(family: Family, name: &str, checkpoints: &[(Hook, &[i32])], addresses: &[IpAddr]) -> Transaction {
+    let table = Table { family, name: name.to_owned().into() };
+    let limited = table.chain("traced");
+    let rate: u64 = if family == Family::Bridge { 2 } else { 3 };
+    let mut changes = vec![Change::OwnTable(table.clone()), Change::EnsureChain(limited.clone())];
+    changes.push(Change::AppendRule(limited.rule([vec![limit(rate)], traced()].concat())));
+    for (hook, priorities) in checkpoints {
+        for priority in *priorities {
+            let base = BaseChain { kind: ChainType::Filter, hook: *hook, priority: *priority };
+            let chain = Chain { base: Some(base), ..table.chain(format!("{}.{priority}", hook.name())) };
+            changes.push(Change::EnsureChain(chain.clone()));
+            // An answer has the node's address until it is translated back.
+            let is_answer = (*hook, *priority) == (Hook::Prerouting, 300);
+            for address in addresses.iter().filter(|_| *priority == FIRST || is_answer) {
+                for is_source in [true, false].into_iter().filter(|is_source| !(*is_source && is_answer)) {
+                    let steps =
+                        [with_address(*address, is_source), vec![Expr::Verdict(Verdict::Jump(limited.name.clone()))]];
+                    changes.push(Change::AppendRule(chain.rule(steps.concat())));
+                }
+            }
+        }
+    }
+    Transaction::new(changes)
+}
+
+/// `limit rate N/second` (enum nft_limit_attributes).
+fn limit(rate: u64) -> Expr {
+    let mut w = Writer::default();
+    w.attr(1, &rate.to_be_bytes());
+    w.attr(2, &1_u64.to_be_bytes());
+    w.be32(3, u32::try_from(rate).unwrap_or_default());
+    Expr::Other { name: "limit".to_owned(), data: w.finish().unwrap_or_default() }
+}
+
+/// Compares the source or the destination of packets.
+fn with_address(address: IpAddr, is_source: bool) -> Vec<Expr> {
+    let (protocol, offset, length) = match (address, is_source) {
+        (IpAddr::V4(_), true) => (0x0800, 12, 4),
+        (IpAddr::V4(_), false) => (0x0800, 16, 4),
+        (IpAddr::V6(_), true) => (0x86dd, 8, 16),
+        (IpAddr::V6(_), false) => (0x86dd, 24, 16),
+    };
+    let load = Expr::Payload { base: Base::Network, offset, length, to: Register::R1 };
+    [of_protocol(protocol), vec![load, Expr::Cmp(Cmp::Eq, Register::R1, super::octets(address))]].concat()
+}
+
+/// Compares the EtherType of packets.
+fn of_protocol(number: u16) -> Vec<Expr> {
+    const PROTOCOL: u32 = 1;
+    vec![meta(&[(1, 1), (2, PROTOCOL)]), Expr::Cmp(Cmp::Eq, Register::R1, number.to_be_bytes().to_vec())]
+}
+
 fn of_links(name: &str, links: &[&str], mark: Mark, is_egress: bool) -> Transaction {
     let table = Table { family: Family::Netdev, name: name.to_owned().into() };
     let mut changes = vec![Change::OwnTable(table.clone())];
@@ -305,19 +392,15 @@ fn meta(attributes: &[(u16, u32)]) -> Expr {
 
 /// Rules with these steps for packets with the mark, and with a number from `from` on.
 fn known(mark: Mark, from: u32, steps: &[Expr]) -> Vec<Vec<Expr>> {
-    const PROTOCOL: u32 = 1;
-    let protocol = |number: u16| {
-        vec![meta(&[(1, 1), (2, PROTOCOL)]), Expr::Cmp(Cmp::Eq, Register::R1, number.to_be_bytes().to_vec())]
-    };
     let load = |base, offset, length| Expr::Payload { base, offset, length, to: Register::R1 };
     let is = |value: Vec<u8>| Expr::Cmp(Cmp::Eq, Register::R1, value);
-    let ipv4 = [protocol(0x0800), vec![load(Base::Network, 4, 2), is(mark.identification.to_be_bytes().to_vec())]];
+    let ipv4 = [of_protocol(0x0800), vec![load(Base::Network, 4, 2), is(mark.identification.to_be_bytes().to_vec())]];
     let flow = [
         load(Base::Network, 0, 4),
         Expr::Mask(Register::R1, 0x000f_ffff_u32.to_be_bytes().to_vec()),
         is(mark.flow.to_be_bytes().to_vec()),
     ];
-    let ipv6 = [protocol(0x86dd), flow.to_vec()];
+    let ipv6 = [of_protocol(0x86dd), flow.to_vec()];
     let bits = !NUMBER | from;
     let cookie = |l4: u8, offset| {
         vec![
@@ -381,6 +464,6 @@ fn seen(attrs: Attrs<'_>) -> Option<Seen> {
     let port = |at: usize| transport.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
     let is_icmp = [ICMP, ICMPV6].contains(&protocol);
     let [from_port, to_port] = [0, 2].map(|at| port(at).filter(|_| !is_icmp).unwrap_or_default());
-    let cookie = cookie(if protocol == TCP { 4 } else { 8 })?;
-    Some(Seen { from, to, from_port, to_port, iif: attrs.be32(10), oif: attrs.be32(12), cookie })
+    let cookie = cookie(if protocol == TCP { 4 } else { 8 }).unwrap_or_default();
+    Some(Seen { from, to, from_port, to_port, iif: attrs.be32(10), oif: attrs.be32(12), protocol, cookie })
 }

@@ -3,32 +3,11 @@
 
 use super::cases::{cases, parse};
 use super::lost_packets::{Sick, find_and_mend_each, sh};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Nodes on which nothing passes, by conditions, families and programs that no reading of rules covers.
-const UNREAD: &str = r#"
-nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-nft 'add rule inet guard pass meta mark & 0x1 == 0 drop'
-=> error firewall-drops: inet guard pass
-iptables -w -A FORWARD -m length --length 20:1500 -j DROP
-=> error firewall-drops: drops packets from the container to other networks
-nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-nft 'add rule inet guard pass meta pkttype host drop'
-=> error firewall-drops: inet guard pass
-nft add table netdev guard; nft 'add chain netdev guard in { type filter hook ingress device cni0 priority 0; }'
-nft 'add rule netdev guard in meta l4proto { icmp, tcp, udp } meta pkttype host drop'
-=> error firewall-drops: netdev guard in
-nft add table arp guard; nft 'add chain arp guard in { type filter hook input priority 0; }'
-nft 'add rule arp guard in arp operation request drop'
-=> error gateway-address: nothing answers the container when it asks for its gateway
-nft add table inet guard; nft 'add chain inet guard pre { type filter hook prerouting priority -150; }'
-nft 'add rule inet guard pre tcp dport { 80, 443, 8080 } drop'
-=> error firewall-drops: inet guard pre
-iptables-legacy -w -t raw -A PREROUTING -i cni0 -j DROP
-=> error firewall-drops: between hook prerouting at priority -301 and hook prerouting at priority -299
-=> warning two-rulesets: legacy
-"#;
+const UNREAD: &str = include_str!("tables/unread.txt");
 
 #[test]
 fn what_no_reading_shows_is_found_by_packets() {
@@ -36,12 +15,7 @@ fn what_no_reading_shows_is_found_by_packets() {
 }
 
 /// Nodes on which rules drop others, or read as if they dropped all.
-const LIVING: &str = r#"
-iptables -w -A FORWARD -m state --state NEW,RELATED,ESTABLISHED -j ACCEPT; iptables -w -P FORWARD DROP
-=> nothing
-iptables -w -A FORWARD -m length --length 2000:3000 -j DROP
-=> nothing
-"#;
+const LIVING: &str = include_str!("tables/living.txt");
 
 #[test]
 fn packets_that_pass_refute_what_rules_read_like() {
@@ -52,6 +26,47 @@ fn packets_that_pass_refute_what_rules_read_like() {
         let (exit, findings) = sick.doctor();
         assert!(exit == 0 && findings.iter().all(|finding| finding["level"] == "note"), "{case}: {findings:#?}");
     }
+}
+
+/// Real packets: an echo request that leaves, its answer, and one that a rule drops. Nothing stays of a trace that is killed.
+#[test]
+fn a_trace_of_a_pod_tells_where_its_packets_go_and_what_drops_them() {
+    let sick = Sick::new();
+    let web = sick.add("office", "web", None);
+    let cnitool = |more: &[&str]| {
+        let mut cnitool = Command::new(sick.tour.bin_dir.join("cnitool"));
+        cnitool.args(["explain", "web", "--trace"]).args(more).env("CNI_PATH", &sick.tour.bin_dir);
+        cnitool.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let has_table = || {
+        let listed = Command::new("nft").args(["list", "tables"]).output().unwrap();
+        String::from_utf8_lossy(&listed.stdout).contains("cnitool-trace")
+    };
+    let host = sick.tour.node.host();
+    let pings = |to: &str| web.namespace().pings(to.parse::<std::net::IpAddr>().unwrap(), Duration::from_millis(100));
+    let trace = cnitool(&["2", "--json"]);
+    host.wait_for("a trace", |_| has_table());
+    assert!(pings("192.168.1.1"));
+    let output = trace.wait_with_output().unwrap();
+    let told: Vec<serde_json::Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let left = told.iter().find(|it| it["end"] == "left").unwrap_or_else(|| panic!("{told:?}"));
+    assert_eq!((&left["link"], &left["as"]), (&"ens3".into(), &"192.168.1.7".into()), "{told:?}");
+    assert!(told.iter().any(|it| it["end"] == "arrived" && it["from"] == "192.168.1.1"), "{told:?}");
+    sh("iptables -w -A FORWARD -p icmp -j DROP");
+    let trace = cnitool(&["1"]);
+    host.wait_for("a trace", |_| has_table());
+    assert!(!pings("192.168.1.1"));
+    let output = trace.wait_with_output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let dropped =
+        format!("ICMP {} > 192.168.1.1: dropped: iptables -A FORWARD -p icmp -j DROP (", sick.tour.address(2));
+    assert!(told.starts_with(&dropped), "{told}");
+    let mut killed = cnitool(&[]);
+    host.wait_for("a trace", |_| has_table());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    host.wait_for("the trace ends with its process", |_| !has_table());
 }
 
 #[test]
