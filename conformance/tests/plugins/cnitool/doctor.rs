@@ -11,11 +11,11 @@ mod lost_packets;
 mod other_programs;
 mod packet_filters;
 mod packets_lost_in_part;
+mod random_nodes;
 mod real_packets;
 mod remedies;
 
 use super::{Tour, make_old, netns};
-use crate::subjects::reference_or_skip;
 use cases::{ERROR, cases, parse};
 use damage::{FUNCTIONS, LEFT_OVER, OTHERS};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -23,11 +23,9 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testns::Container;
 
 /// A node with a container that lives, and whatever damage.
@@ -360,96 +358,6 @@ fn each_kind_is_shown_with_its_consequence_and_what_to_do() {
     assert!(lines[2].starts_with("  Their addresses"), "{text}");
     assert_eq!(lines[3], "  help: cnitool gc office");
     assert!(lines[4].starts_with("not looked at: ") && lines.len() == 5, "{text}");
-}
-
-/// A node after a crash of the runtime: a thousand containers of both makes ended without DEL, and a quarter of ours is not even in
-/// the cache. Living ones of both makes exchange packets all the time. The figures are in the README of doctor.
-#[test]
-#[ignore = "makes a thousand containers"]
-fn a_thousand_left_attachments_of_both_makes_are_removed_while_packets_flow() {
-    let Some(reference) = reference_or_skip() else { return };
-    let theirs = reference.executables()[0].1.parent().unwrap().display().to_string();
-    let tour = Tour::with_plugins();
-    fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
-    for (name, version, subnet) in [("ours", "1.1.0", "10.208.0.0/20"), ("theirs", "1.0.0", "10.209.0.0/20")] {
-        let network = json!({"cniVersion": version, "name": name, "plugins": [
-            {"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true,
-             "ipam": {"type": "host-local", "subnet": subnet}},
-            {"type": "portmap", "capabilities": {"portMappings": true}}]});
-        fs::write(format!("/etc/cni/net.d/{name}.conflist"), network.to_string()).unwrap();
-    }
-    let add = |id: &str, pod: &Container, is_ours: bool, port: usize| {
-        let netns = netns(pod);
-        let mapped = json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]}).to_string();
-        let more = ["--container-id", id, "--cap-args", &mapped, "--cni-path", &theirs];
-        let (network, more) = if is_ours { ("ours", &more[..4]) } else { ("theirs", &more[..]) };
-        let mut cnitool = Command::new(tour.bin_dir.join("cnitool"));
-        cnitool.args(["add", network, &netns]).args(more);
-        // The reference runs iptables.
-        cnitool.env_clear().env("CNI_PATH", &tour.bin_dir).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        let output = cnitool.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    let living: Vec<Container> = (0..4).map(|_| tour.node.container()).collect();
-    for (number, pod) in living.iter().enumerate() {
-        add(&format!("live{number}"), pod, number % 2 == 0, 20_000 + number);
-    }
-    let left: Vec<Container> = (0..1000).map(|_| tour.node.container()).collect();
-    for (number, pod) in left.iter().enumerate() {
-        add(&format!("left{number}"), pod, number % 2 == 0, 10_000 + number);
-    }
-    // The end of more at once would overflow the socket that reports links.
-    for some in left.chunks(50) {
-        some.iter().for_each(|pod| pod.end());
-        tour.node.settle(Duration::from_secs(120));
-    }
-    for number in (0..1000).step_by(8) {
-        fs::remove_file(format!("/var/lib/cni/results/ours-left{number}-eth0")).unwrap();
-    }
-    for folder in ["/var/lib/cni/networks/ours", "/var/lib/cni/networks/theirs", "/var/lib/cni/results"] {
-        fs::read_dir(folder).unwrap().for_each(|entry| make_old(&entry.unwrap().path()));
-    }
-    let is_over = AtomicBool::new(false);
-    let (took, pings) = std::thread::scope(|scope| {
-        let pinging = scope.spawn(|| {
-            let (mut count, mut longest) = (0, Duration::ZERO);
-            while !is_over.load(Ordering::Relaxed) {
-                for (from, to) in [(0, "10.208.0.3"), (2, "10.208.0.2"), (1, "10.209.0.3"), (3, "10.209.0.2")] {
-                    let begin = Instant::now();
-                    assert!(
-                        living[from].namespace().pings(to.parse::<IpAddr>().unwrap(), Duration::from_secs(2)),
-                        "{to}"
-                    );
-                    (count, longest) = (count + 1, longest.max(begin.elapsed()));
-                }
-            }
-            (count, longest)
-        });
-        let begin = Instant::now();
-        let fixed = tour.call(&["doctor", "--fix"]);
-        let took = begin.elapsed();
-        is_over.store(true, Ordering::Relaxed);
-        let pings = pinging.join().unwrap();
-        assert_eq!(fixed.status.code(), Some(0), "{}", String::from_utf8_lossy(&fixed.stderr));
-        (took, pings)
-    });
-    eprintln!(
-        "doctor --fix of 1,000 left attachments: {took:?}; {} pings answered, the slowest in {:?}",
-        pings.0, pings.1
-    );
-    for (number, pod) in living.iter().enumerate() {
-        let (netns, network) = (netns(pod), ["ours", "theirs"][number % 2]);
-        tour.cnitool(&["check", network, &netns, "--container-id", &format!("live{number}")]);
-    }
-    let saved = Command::new("iptables-save").output().unwrap();
-    let saved = String::from_utf8_lossy(&saved.stdout);
-    assert!(saved.contains("live0") && saved.contains("live1") && !saved.contains("left"), "{saved}");
-    for network in ["ours", "theirs"] {
-        let files = fs::read_dir(format!("/var/lib/cni/networks/{network}")).unwrap();
-        let held = files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("10.")).count();
-        assert_eq!(held, 2, "{network}");
-    }
-    assert_eq!(fs::read_dir("/var/lib/cni/results").unwrap().count(), 4);
 }
 
 /// Garbage collection leaves what a living container has, and no repair knows it.

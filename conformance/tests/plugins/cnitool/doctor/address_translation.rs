@@ -6,38 +6,7 @@ use super::lost_packets::{Sick, find_and_mend_each, sh};
 use serde_json::json;
 use std::fs;
 
-const DAMAGES: &str = r#"
-# What packets of the node itself and of containers to a port need.
-iptables -w -t nat -F CNI-HOSTPORT-MASQ
-=> warning port-gone, mended: a rule that all ports share is gone
-iptables -w -t nat -F CNI-HOSTPORT-SETMARK
-=> warning port-gone, mended: a rule that all ports share is gone
-iptables -w -t nat -F OUTPUT
-=> warning port-gone, mended: a rule that all ports share is gone
-iptables -w -t nat -I POSTROUTING -o ens3 -j ACCEPT
-=> error masquerade-gone: -A POSTROUTING -o ens3 -j ACCEPT comes before the masquerade of containers
-iptables -w -t nat -I POSTROUTING -s A.0/24 -j SNAT --to-source 203.0.113.9
-=> warning masquerade-gone: -j SNAT --to-source 203.0.113.9 comes before the masquerade
-iptables -w -t nat -I PREROUTING -i ens3 -j RETURN
-=> error port-gone: -i ens3 -j RETURN comes before the rule that forwards port 8080/tcp
-iptables -w -t nat -I PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 9999
-=> error port-twice: -j REDIRECT --to-ports 9999 comes before the rule that forwards port 8080/tcp
-iptables -w -t nat -N away; iptables -w -t nat -I POSTROUTING -s A.0/24 -g away
-=> error masquerade-gone: -s A.0/24 -g away comes before the masquerade of containers
-iptables -w -t nat -N away; iptables -w -t nat -I PREROUTING -m addrtype --dst-type LOCAL -g away
-=> error port-gone: -g away comes before the rule that forwards port 8080/tcp
-# In the chains of the suite itself.
-iptables -w -t nat -I $(iptables-save -t nat | grep -o '^:CNI-[0-9a-f]\{24\}' | tr -d :) -j RETURN
-=> error masquerade-gone, mended: -j RETURN comes before the masquerade
-iptables -w -t nat -F $(iptables-save -t nat | grep -o '^:CNI-[0-9a-f]\{24\}' | tr -d :)
-=> error masquerade-gone, mended: leave with the container's address
-iptables -w -t nat -I CNI-HOSTPORT-DNAT -j RETURN
-=> error port-gone, mended: -A CNI-HOSTPORT-DNAT -j RETURN comes before the rule that forwards port 8080/tcp
-iptables -w -t nat -I $(iptables-save -t nat | grep -o '^:CNI-DN-[0-9a-f]*' | tr -d :) -p tcp -j ACCEPT
-=> error port-gone, mended: -p tcp -j ACCEPT comes before the rule that forwards port 8080/tcp
-iptables -w -t nat -I CNI-HOSTPORT-DNAT -p tcp --dport 8080 -j DNAT --to A.99:80
-=> error port-twice: an earlier rule in the chains of ports forwards port 8080/tcp of the node to A.99:80
-"#;
+const DAMAGES: &str = include_str!("tables/address_translation.txt");
 
 #[test]
 fn what_comes_before_a_translation_is_found() {

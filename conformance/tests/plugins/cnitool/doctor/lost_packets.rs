@@ -109,99 +109,7 @@ impl Sick {
     }
 }
 
-const DAMAGES: &str = r#"
-for of in all cni0; do echo 0 >/proc/sys/net/ipv4/conf/$of/arp_notify; done; netns=$(ls /run/netns/pod*); old=$(cat /sys/class/net/cni0/address)
-nsenter --net=$netns ip neigh replace A.1 lladdr $old dev eth0 nud stale
-ip link set cni0 address 02:11:22:33:44:55
-=> warning gateway-address, mended: bridge cni0 has Ethernet address 02:11:22:33:44:55, and containers know it
-# No ifb is a way out.
-ip link add ifb0 type ifb; ip address add 203.0.113.9/32 dev ifb0; ip route del default; ip -6 route del default
-=> note no-way-out: Give the node a default route by ens3, if containers have to reach
-iptables -w -P FORWARD DROP
-=> error firewall-drops, mended: chain FORWARD of iptables by its policy drops packets
-nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-=> error firewall-drops, mended: nft chain inet guard pass by its policy drops packets
-nft add table inet guard; nft 'add chain inet guard local { type filter hook input priority 0; policy drop; }'
-=> warning firewall-drops: nft chain inet guard local by its policy drops packets
-iptables -w -A INPUT -i cni0 -p udp --dport 53 -j DROP
-=> warning firewall-drops: -p udp -m udp --dport 53 -j DROP drops packets from the container to the node (UDP port 53)
-ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn
-=> error route-elsewhere, mended: leads to vpn and not to cni0, by route A.0/25
-sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.cni0.rp_filter=1
-ip link add vpn type bridge; ip link set vpn up; ip route add A.0/25 dev vpn
-=> error route-elsewhere, mended: leads to vpn
-=> error reverse-path, mended: net.ipv4.conf.cni0.rp_filter is 1 (strict)
-ip route del A.0/24 dev cni0
-=> error route-elsewhere, mended: leads to ens3 and not to cni0
-ip link delete cni0
-=> error link-gone, mended: bridge cni0 is gone
-veth=$(ls /sys/class/net | grep ^veth); ip link delete cni0; ip link add cni0 type bridge; ip link set cni0 up; sysctl -qw net.ipv4.conf.cni0.route_localnet=1
-ip link set $veth master cni0; ip link set $veth nomaster; ip link set cni0 address 00:00:00:00:00:00
-ip link set $veth master cni0; ip link set $veth type bridge_slave hairpin on; ip address add A.1/24 dev cni0
-=> error gateway-address, mended: link cni0 has Ethernet address 00:00:00:00:00:00
-sysctl -qw net.ipv4.conf.cni0.arp_ignore=8
-=> error gateway-address, mended: net.ipv4.conf.cni0.arp_ignore is 8
-iptables -w -A FORWARD -s A.0/24 -p tcp -j REJECT --reject-with tcp-reset
-=> warning firewall-drops: iptables -A FORWARD -s A.0/24 -p tcp -j REJECT
-ip link set cni0 down
-=> error link-down, mended: link cni0 is down
-ip link set $(ls /sys/class/net | grep ^veth) nomaster
-=> error link-down, mended: is no port of bridge cni0
-ip address flush dev cni0 scope global
-=> error gateway-address, mended: cni0 does not have the gateway's address A.1/24
-ip address flush dev cni0 scope global; ip address add 10.244.1.1/24 dev cni0
-=> error gateway-address, mended: A.1/24, and has 10.244.1.1/24 instead
-ip route add blackhole A.0/25
-=> error route-elsewhere, mended: the node's route blackhole A.0/25 refuses packets
-ip route add unreachable A.0/28
-=> error route-elsewhere, mended: the node's route unreachable A.0/28 refuses packets
-ip rule add from A.0/24 prohibit
-=> error route-elsewhere, mended: the node's rule from A.0/24 prohibit refuses packets from containers
-sysctl -qw net.ipv4.conf.ens3.forwarding=0
-=> error forwarding-off, mended: net.ipv4.conf.ens3.forwarding is 0
-ip link add ens4 type veth peer ens4-end; ip link set ens4-end up; ip address add 198.51.100.7/24 dev ens4
-ip link set ens4 up; ip route add default via 198.51.100.1 dev ens4 metric 500
-sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.ens4.rp_filter=1
-=> warning reverse-path, mended: net.ipv4.conf.ens4.rp_filter is 1 (strict)
-sysctl -qw net.ipv4.conf.cni0.route_localnet=0
-=> warning port-gone, mended: net.ipv4.conf.cni0.route_localnet is 0
-ip link add tun0 type veth peer tun0-end; ip link set tun0 up; ip link set tun0-end up; sysctl -qw net.ipv4.conf.tun0.route_localnet=1
-ip route add 0.0.0.0/1 dev tun0 table 52; ip rule add pref 5270 fwmark 7 lookup 52
-=> warning loopback-open, mended: net.ipv4.conf.tun0.route_localnet is on, and link tun0 is no container's
-nft add table inet guard; nft 'add set inet guard pods { type ipv4_addr; flags interval; elements = { 10.250.0.0/24 } ; }'
-nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-nft 'add rule inet guard pass ip saddr @pods accept'; nft 'add rule inet guard pass ip daddr @pods accept'
-=> error firewall-drops, mended: nft chain inet guard pass by its policy drops packets
-nft add table inet guard; nft 'add set inet guard bad { type ipv4_addr; flags interval; elements = { A.0-A.9 } ; }'
-nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-nft 'add rule inet guard pass ip saddr @bad drop'
-=> error firewall-drops, mended: nft rule inet guard pass ip saddr @bad drop drops packets
-nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-nft 'add rule inet guard pass ct state { established, related } accept'
-nft 'add rule inet guard pass iifname { lxcbr0, docker0 } accept'
-=> error firewall-drops, mended: nft chain inet guard pass by its policy drops packets
-for link in $(ls /sys/class/net | grep ^veth); do ip link set $link mtu 1300; done; ip link set cni0 mtu 1200
-=> warning mtu, mended: and that of their bridge cni0 1200
-ip link set ens3 mtu 1400
-=> warning mtu, mended: is 1500, and that of ens3, the way out, 1400
-sysctl -qw net.ipv4.conf.cni0.forwarding=0
-=> error forwarding-off, mended: net.ipv4.conf.cni0.forwarding is 0
-iptables -w -t nat -F; iptables -w -t nat -X
-=> error masquerade-gone, mended: no rule masquerades packets of living containers
-=> error port-gone, mended: no rule forwards port 8080/tcp of the node
-ip address add A.2/32 dev ens3
-=> error duplicate-address: the node has address A.2, too, on link ens3
-ip -n pod link set eth0 down
-=> error container-side, mended: eth0 is down in the container
-ip -n pod address flush dev eth0
-=> error container-side, mended: eth0 in the container does not have A.2
-ip -n pod link delete eth0
-=> error container-side: the container has no interface eth0
-sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -w -t nat -N KUBE-SERVICES
-=> warning bridge-netfilter: net.bridge.bridge-nf-call-iptables is 0
-sysctl -qw net.bridge.bridge-nf-call-iptables=0; nft add table ip kube-proxy
-=> warning bridge-netfilter: net.bridge.bridge-nf-call-iptables is 0
-"#;
+const DAMAGES: &str = include_str!("tables/lost_packets.txt");
 
 #[test]
 fn each_cause_of_lost_packets_is_found_and_its_remedy_mends_it() {
@@ -232,32 +140,7 @@ fn find_and_mend(damage: &str) {
     }
 }
 
-const DAMAGES_BEFORE_ADD: &str = r#"
-ip link add cni0 type bridge; ip address add 10.244.1.1/24 dev cni0; ip link set cni0 up
-=> error gateway-address, mended: bridge cni0 has address 10.244.1.1/24
-# A bridge of the node's own: forceAddress, or its end, would take the node's address.
-ip link add cni0 type bridge; ip link set cni0 up; ip link set ens3 master cni0; ip address flush dev ens3
-ip address add 192.168.1.7/24 dev cni0; ip route add default via 192.168.1.1; ip -6 route flush dev ens3
-ip -6 address add fd00:1::7/64 dev cni0 nodad; ip -6 route add default via fd00:1::1
-=> error gateway-address: cni0 has the node's default route. Key forceAddress would take 192.168.1.7/24 from cni0
-ip link add cni0 type bridge; ip link set cni0 up; ip link add tap9 type veth peer name tap8; ip link set tap9 master cni0
-ip address add 192.168.9.7/24 dev cni0
-=> error gateway-address: cni0 has port tap9, which is no container's. Key forceAddress would take 192.168.9.7/24
-sed -i 's/"subnet":"[^"]*"/"subnet":"192.168.0.0\/16"/' /etc/cni/net.d/10-office.conflist
-=> warning route-elsewhere: link ens3 has address 192.168.1.7/24.","
-=> warning duplicate-address: the next ADD may give 192.168.1.7, which the node has on link ens3
-=> warning duplicate-address: the next ADD may give 192.168.1.1, which is the next hop of the node's default route
-ip link add tun9 type bridge; ip link set tun9 up; ip route add A.0/24 dev tun9
-=> warning route-elsewhere, mended: dev tun9 leads to addresses that the network gives
-ip link add docker0 type bridge; ip address add A.1/24 dev docker0; ip link set docker0 up
-=> warning route-elsewhere: Give the network another subnet
-ip address add 10.200.0.7/13 dev ens3
-=> warning route-elsewhere: is within 10.200.0.0/13, the network of link ens3
-ip link set ens3 mtu 1420
-=> warning mtu: that of ens3, the way out, 1420
-sysctl -qw net.ipv6.conf.default.disable_ipv6=1
-=> error ipv6-disabled, mended: net/ipv6/conf/default/disable_ipv6 is 1
-"#;
+const DAMAGES_BEFORE_ADD: &str = include_str!("tables/before_add.txt");
 
 /// Doctor finds the fault in the configurations alone, before a container meets it.
 #[test]

@@ -124,7 +124,7 @@ fn a_port_that_another_program_forwards_first_is_found() {
         iptables -w -t nat -A DOCKER ! -i docker0 -p tcp -m tcp --dport 8081 -j DNAT --to-destination 172.17.0.2:80");
     assert_eq!(sick.doctor(), (0, Vec::new()));
     sh("iptables -w -t nat -A DOCKER ! -i docker0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 172.17.0.3:80");
-    let text = "an earlier rule of another program forwards port 8080/tcp of the node to 172.17.0.3:80";
+    let text = "-j DNAT --to-destination 172.17.0.3:80 comes before the rule that forwards port 8080/tcp";
     sick.expect("docker has the port", &[("port-twice", ERROR, text, false)]);
 }
 

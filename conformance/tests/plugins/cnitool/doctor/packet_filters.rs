@@ -24,64 +24,7 @@ fn gets_out(pod: &Container, within: Duration) -> bool {
     pod.namespace().pings(OUTSIDE.parse::<IpAddr>().unwrap(), within)
 }
 
-const DROPPING: &str = r#"
-iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-iptables -w -A FORWARD -i lxcbr0 -j ACCEPT; iptables -w -A FORWARD -j REJECT --reject-with icmp-host-prohibited
-=> error firewall-drops, mended: iptables -A FORWARD -j REJECT --reject-with icmp-host-prohibited drops packets from the container to other networks
-# docker's: its own bridge, and an empty chain for the administrator.
-iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A DOCKER-USER -j RETURN
-iptables -w -A FORWARD -j DOCKER-USER; iptables -w -A FORWARD -i docker0 -j ACCEPT
-iptables -w -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-=> error firewall-drops, mended: chain FORWARD of iptables by its policy drops packets from the container
-iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i cni0 -o cni0 -j ACCEPT
-=> error firewall-drops, mended: chain FORWARD of iptables by its policy drops packets
-iptables -w -P FORWARD DROP; iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-iptables -w -A FORWARD -i cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-=> error firewall-drops, mended: chain FORWARD of iptables by its policy drops packets
-iptables -w -t raw -A PREROUTING -i cni0 -j DROP
-=> error firewall-drops, mended: iptables -t raw -A PREROUTING -i cni0 -j DROP drops packets
-iptables -w -t mangle -A FORWARD -s A.0/24 -j DROP
-=> error firewall-drops, mended: iptables -t mangle -A FORWARD -s A.0/24 -j DROP drops packets
-# The first packet of each connection, and the state in several forms.
-iptables -w -A FORWARD -m conntrack --ctstate NEW -j DROP
-=> error firewall-drops, mended: -m conntrack --ctstate NEW -j DROP drops packets
-iptables -w -A FORWARD -s A.0/24 -m conntrack ! --ctstate RELATED,ESTABLISHED -j REJECT
-=> error firewall-drops, mended: iptables -A FORWARD -s A.0/24 -m conntrack ! --ctstate RELATED,ESTABLISHED -j REJECT
-nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-nft add rule inet guard pass ct state new drop
-=> error firewall-drops, mended: nft rule inet guard pass ct state new drop drops packets
-nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-nft 'add rule inet guard pass ct state { invalid, new, established } drop'
-=> error firewall-drops, mended: nft rule inet guard pass ct state {
-# Rules that name the way out, and nothing of the network.
-iptables -w -A FORWARD -o ens3 -j REJECT
-=> error firewall-drops, mended: iptables -A FORWARD -o ens3 -j REJECT
-iptables -w -A FORWARD -i ens3 -m conntrack --ctstate RELATED,ESTABLISHED -j DROP
-=> error firewall-drops, mended: RELATED,ESTABLISHED -j DROP drops packets that answer the container
-iptables -w -A FORWARD ! -i ens+ -o ens+ -j DROP
-=> error firewall-drops, mended: iptables -A FORWARD ! -i ens+ -o ens+ -j DROP drops packets
-nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-nft add chain inet guard out; nft add rule inet guard out drop; nft add rule inet guard pass oifname ens3 goto out
-=> error firewall-drops, mended: nft rule inet guard out drop drops packets
-nft add table inet guard; nft 'add chain inet guard early { type filter hook prerouting priority -300; policy drop; }'
-=> error firewall-drops, mended: nft chain inet guard early by its policy drops packets
-nft add table ip guard; nft 'add chain ip guard late { type filter hook postrouting priority 0; }'
-nft add rule ip guard late ip saddr A.0/24 drop
-=> error firewall-drops, mended: nft rule ip guard late ip saddr A.0/24 drop drops packets
-nft add table bridge guard; nft 'add chain bridge guard frames { type filter hook input priority 0; policy drop; }'
-=> error firewall-drops, mended: nft chain bridge guard frames by its policy drops packets
-nft add table netdev guard; nft 'add chain netdev guard first { type filter hook ingress device cni0 priority 0; policy drop; }'
-=> error firewall-drops, mended: nft chain netdev guard first by its policy drops packets
-nft add table inet guard; nft 'add set inet guard pods { type ifname . ipv4_addr; flags interval; elements = { cni0 . 10.250.0.0/24 } ; }'
-nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass iifname . ip saddr @pods accept
-=> error firewall-drops, mended: nft chain inet guard pass by its policy drops packets
-nft add table inet guard; nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-nft 'add chain inet guard zones'; nft add rule inet guard pass ct state established,related accept
-nft add rule inet guard zones iifname ens3 return; nft add rule inet guard zones reject
-nft add rule inet guard pass jump zones
-=> error firewall-drops, mended: nft rule inet guard zones reject drops packets
-"#;
+const DROPPING: &str = include_str!("tables/dropping_filters.txt");
 
 #[test]
 fn a_filter_that_drops_packets_is_named_at_each_hook_and_opened_by_its_remedy() {
@@ -113,45 +56,15 @@ fn a_filter_that_keeps_the_outside_from_ports_is_named() {
 }
 
 /// Chains of other programs by which packets of containers pass though a policy drops others.
-const PASSING: [&str; 10] = [
-    "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A FORWARD -j DOCKER-USER
-     iptables -w -A DOCKER-USER -j ACCEPT",
-    "iptables -w -P FORWARD DROP; iptables -w -N DOCKER-USER; iptables -w -A FORWARD -j DOCKER-USER
-     iptables -w -A DOCKER-USER -i cni0 -j ACCEPT
-     iptables -w -A DOCKER-USER -o cni0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-    "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i cni0 ! -o cni0 -j ACCEPT
-     iptables -w -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-    "iptables -w -P FORWARD DROP; iptables -w -A FORWARD -i ens3 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-     iptables -w -A FORWARD -i ens3 -j DROP; iptables -w -A FORWARD -o ens3 -j ACCEPT",
-    // Some hosts and ports beyond the way out are no networks.
-    "iptables -w -A FORWARD -i ens3 -s 203.0.113.0/24 -j DROP; iptables -w -A FORWARD -o ens3 -d 203.0.113.0/24 -j REJECT
-     iptables -w -A FORWARD -o ens3 -p tcp --dport 25 -j REJECT; iptables -w -A INPUT -i ens3 -j DROP",
-    // Translations of packets to some networks, to the node's own address, and of other links and ports.
-    "iptables -w -t nat -I POSTROUTING -o ens3 -j SNAT --to-source 192.168.1.7
-     iptables -w -t nat -I POSTROUTING -d 10.0.0.0/8 -j RETURN; iptables -w -t nat -I PREROUTING -i lxcbr0 -j RETURN
-     iptables -w -t nat -I PREROUTING -p tcp --dport 81 -j REDIRECT",
-    // An administrator's list of what passes a chain that drops all else.
-    "iptables -w -N GUARD; iptables -w -A FORWARD -j GUARD; iptables -w -A GUARD -s A.0/24 -j RETURN
-     iptables -w -A GUARD -d A.0/24 -j RETURN; iptables -w -A GUARD -j DROP",
-    "nft add table inet guard; nft 'add set inet guard bad { type ipv4_addr . inet_service; elements = { 172.30.0.1 . 80 } ; }'
-     nft 'add chain inet guard pass { type filter hook forward priority 0; }'
-     nft add rule inet guard pass ip saddr . tcp dport @bad drop",
-    "nft add table inet guard; nft 'add set inet guard pods { type ifname . ipv4_addr; flags interval; elements = { cni0 . A.0/24 } ; }'
-     nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
-     nft add rule inet guard pass ct state established,related accept; nft add rule inet guard pass iifname . ip saddr @pods accept",
-    "nft add table netdev guard; nft 'add chain netdev guard first { type filter hook ingress device ens3 priority 0; }'
-     nft add rule netdev guard first tcp dport 1 drop; nft add table inet guard
-     nft 'add chain inet guard early { type filter hook prerouting priority -150; }'
-     nft add rule inet guard early meta nfproto ipv6 fib saddr . mark . iif oif missing drop",
-];
+const PASSING: &str = include_str!("tables/passing_filters.txt");
 
 #[test]
 fn a_filter_that_lets_packets_pass_is_no_fault() {
-    for script in PASSING {
+    for case in cases(PASSING) {
         let (sick, pod) = with_pod();
-        sh(&sick.tour.with_addresses(script));
-        assert!(gets_out(&pod, LONG), "{script} drops packets");
-        assert_eq!(sick.doctor(), (0, Vec::new()), "{script}");
+        sh(parse(&sick.tour.with_addresses(&case)).0);
+        assert!(gets_out(&pod, LONG), "{case} drops packets");
+        assert_eq!(sick.doctor(), (0, Vec::new()), "{case}");
     }
 }
 
