@@ -1,6 +1,6 @@
 //! SPEC 5, Success: what a result promises is what the kernel has. Its form is asked for elsewhere.
 
-use super::attached::{Attached, Interface, Ip, skip};
+use super::attached::{Attached, Interface, Ip, namespace_of, skip};
 use super::prev_result::own_addresses_are_set;
 use crate::finding::{Finding, Stop};
 use crate::rule::Code;
@@ -53,7 +53,7 @@ fn compare<T: PartialEq + std::fmt::Display>(
 ) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
     let mut compared = 0;
-    for interface in &attached.parsed.interfaces {
+    for interface in attached.parsed.interfaces.iter().filter(|interface| !interface.elsewhere) {
         let (Some(reported), link) = (reported(interface), find(&attached, interface)?) else {
             continue;
         };
@@ -72,14 +72,17 @@ fn compare<T: PartialEq + std::fmt::Display>(
 
 fn interfaces_exist(testbed: &Testbed) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
-    attached.parsed.interfaces.iter().try_for_each(|interface| find(&attached, interface).map(drop))
+    let mut here = attached.parsed.interfaces.iter().filter(|interface| !interface.elsewhere);
+    here.try_for_each(|interface| find(&attached, interface).map(drop))
 }
 
 fn has_all_interfaces(testbed: &Testbed) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
     let is_listed = |link: &Link, in_container: bool| {
         let mut reported = attached.parsed.interfaces.iter();
-        reported.any(|interface| interface.name == link.name && interface.sandbox.is_some() == in_container)
+        reported.any(|reported| {
+            reported.name == link.name && reported.sandbox.is_some() == in_container && !reported.elsewhere
+        })
     };
     let (on_node, in_pod) = (attached.made_on_node(), attached.made_in_pod());
     let mut missing = on_node.iter().filter(|link| !is_listed(link, false)).map(|link| (link, "the node"));
@@ -104,7 +107,7 @@ fn sandbox_is_the_namespace(testbed: &Testbed) -> Result<(), Stop> {
     assert!(Path::new(&attachment.netns).exists(), "{} is no path", attachment.netns);
     let result = testbed.make(&testbed.call(testns::Verb::Add, &attachment))?.succeeds()?;
     let interfaces = result["interfaces"].as_array().cloned().unwrap_or_default();
-    let mut sandboxes = interfaces.iter().filter_map(|entry| entry["sandbox"].as_str()).filter(|text| !text.is_empty());
+    let mut sandboxes = interfaces.iter().filter_map(namespace_of);
     match sandboxes.find(|sandbox| *sandbox != attachment.netns) {
         None if interfaces.is_empty() => Err(skip("its result has no interfaces")),
         None => Ok(()),
@@ -128,6 +131,7 @@ fn addresses_are_set(testbed: &Testbed) -> Result<(), Stop> {
     let ifname = &attached.attachment.ifname;
     for ip in &attached.parsed.ips {
         let (namespace, name) = match ip.interface.map(|index| attached.parsed.interfaces.get(index)) {
+            Some(Some(interface)) if interface.elsewhere => continue,
             Some(Some(interface)) => (place(&attached, interface), &interface.name),
             Some(None) => {
                 let seen = format!("the index of {} is beyond the interfaces", ip.address);

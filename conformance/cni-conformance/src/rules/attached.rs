@@ -15,8 +15,8 @@ pub(super) struct Attached<'a> {
     pub(super) result: Value,
     /// The same, whatever its version.
     pub(super) parsed: Parsed,
-    node_before: Vec<String>,
-    pod_before: Vec<String>,
+    node_before: Vec<u32>,
+    pod_before: Vec<u32>,
 }
 
 impl<'a> Attached<'a> {
@@ -35,21 +35,21 @@ impl<'a> Attached<'a> {
         pod: Container,
         add: impl FnOnce(&Container) -> Result<Value, Stop>,
     ) -> Result<Self, Stop> {
-        let (node_before, pod_before) = (names(testbed.node.host()), names(pod.namespace()));
+        let (node_before, pod_before) = (indices(testbed.node.host()), indices(pod.namespace()));
         let attachment = pod.attachment();
         let result = add(&pod)?;
         let parsed = Parsed::by(&result_conversion::in_one_notation(result.clone()));
         Ok(Self { testbed, pod, attachment, result, parsed, node_before, pod_before })
     }
 
-    /// Links that ADD made on the node.
+    /// Links that ADD made on the node: one with another name than before is none.
     pub(super) fn made_on_node(&self) -> Vec<Link> {
-        self.testbed.node.host().links().into_iter().filter(|link| !self.node_before.contains(&link.name)).collect()
+        self.testbed.node.host().links().into_iter().filter(|link| !self.node_before.contains(&link.index)).collect()
     }
 
     /// Links that ADD made in the container.
     pub(super) fn made_in_pod(&self) -> Vec<Link> {
-        self.pod.namespace().links().into_iter().filter(|link| !self.pod_before.contains(&link.name)).collect()
+        self.pod.namespace().links().into_iter().filter(|link| !self.pod_before.contains(&link.index)).collect()
     }
 
     /// The interface that ADD made in the container. Skips if it made none.
@@ -78,11 +78,7 @@ impl<'a> Attached<'a> {
 
     /// Addresses of the result that belong to the container's interface.
     pub(super) fn addresses(&self) -> Vec<&Ip> {
-        let is_in_container = |ip: &&Ip| match ip.interface {
-            Some(index) => self.parsed.interfaces.get(index).is_some_and(|interface| interface.sandbox.is_some()),
-            None => self.parsed.interfaces.is_empty(),
-        };
-        self.parsed.ips.iter().filter(is_in_container).collect()
+        self.parsed.in_container()
     }
 
     /// CHECK with the result of ADD; has to succeed.
@@ -118,8 +114,18 @@ impl<'a> Attached<'a> {
     }
 }
 
-fn names(namespace: &testns::Namespace) -> Vec<String> {
-    namespace.links().into_iter().map(|link| link.name).collect()
+fn indices(namespace: &testns::Namespace) -> Vec<u32> {
+    namespace.links().into_iter().map(|link| link.index).collect()
+}
+
+/// The namespace in which an entry of interfaces says that it is.
+pub(super) fn namespace_of(entry: &Value) -> Option<&str> {
+    entry["sandbox"].as_str().filter(|sandbox| sandbox.contains('/'))
+}
+
+/// Whether the sandbox of an entry of interfaces is no path: an ID, as of a virtual machine (SPEC 0.4.0, Result).
+fn is_elsewhere(entry: &Value) -> bool {
+    entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty() && !sandbox.contains('/'))
 }
 
 /// A result of any version.
@@ -136,8 +142,10 @@ pub(super) struct Interface {
     pub(super) name: String,
     pub(super) mac: Option<String>,
     pub(super) mtu: Option<u64>,
-    /// `None` for one of the node.
+    /// The path of a namespace; `None` for one of the node.
     pub(super) sandbox: Option<String>,
+    /// Whether the sandbox is an ID, as that of a virtual machine, in which the kit does not look.
+    pub(super) elsewhere: bool,
 }
 
 /// An entry of `ips`.
@@ -156,14 +164,31 @@ pub(super) struct Route {
     pub(super) table: Option<u64>,
 }
 
+/// Addresses of a result that belong to interfaces of the container, without their prefixes. SPEC 5 permits others.
+pub(super) fn addresses_in_container(result: &Value) -> Vec<String> {
+    let parsed = Parsed::by(&result_conversion::in_one_notation(result.clone()));
+    let plain = |ip: &Ip| ip.address.split('/').next().unwrap_or_default().to_owned();
+    parsed.in_container().into_iter().map(plain).collect()
+}
+
 impl Parsed {
+    /// Addresses of the container's interfaces; all, if the result names no interfaces.
+    fn in_container(&self) -> Vec<&Ip> {
+        let is_in_container = |ip: &&Ip| match ip.interface {
+            Some(index) => self.interfaces.get(index).is_some_and(|interface| interface.sandbox.is_some()),
+            None => self.interfaces.is_empty(),
+        };
+        self.ips.iter().filter(is_in_container).collect()
+    }
+
     /// Reads what is readable: other rules ask for the form.
     fn by(result: &Value) -> Self {
         let mut parsed = Self::default();
         for entry in list(result, "interfaces") {
-            let (name, mac, sandbox) = (text(entry, "name"), text(entry, "mac"), text(entry, "sandbox"));
-            let mtu = entry["mtu"].as_u64().filter(|mtu| *mtu > 0);
-            parsed.interfaces.push(Interface { name: name.unwrap_or_default(), mac, mtu, sandbox });
+            let name = text(entry, "name").unwrap_or_default();
+            let (mac, mtu) = (text(entry, "mac"), entry["mtu"].as_u64().filter(|mtu| *mtu > 0));
+            let (sandbox, elsewhere) = (namespace_of(entry).map(str::to_owned), is_elsewhere(entry));
+            parsed.interfaces.push(Interface { name, mac, mtu, sandbox, elsewhere });
         }
         for (entry, address) in
             list(result, "ips").map(|ip| (ip, "address")).chain(by_family(result).map(|ip| (ip, "ip")))

@@ -1,6 +1,6 @@
 //! SPEC 2, CHECK: it passes right after ADD, it bears what later plugins change, and it notices what is missing.
 
-use super::attached::{Attached, lay_network, skip, unchanged, with_kit_ipam};
+use super::attached::{Attached, again, lay_network, skip, unchanged, with_kit_ipam};
 use super::attachment_damage::{Harm, flush_filters, lose_files, sysctls_before};
 use super::later_plugins::{
     bears_another_mac, bears_another_mtu, bears_more_addresses, bears_more_interfaces, bears_more_routes, entries,
@@ -124,6 +124,10 @@ fn notices_a_lost_reservation(testbed: &Testbed) -> Result<(), Stop> {
     testbed.needs_pool(1)?;
     let second = testbed.pod();
     let attached = Attached::add(testbed)?;
+    if let Ok(twice) = testbed.try_add(&second.attachment())? {
+        testbed.del(&second, &twice)?;
+        return Err(skip("it reserves no address: another container got one of its pool of one"));
+    }
     lose_files(&attached)?;
     let Ok(other) = testbed.try_add(&second.attachment())? else {
         return Err(skip("no file of it that names the container reserves its address"));
@@ -131,7 +135,7 @@ fn notices_a_lost_reservation(testbed: &Testbed) -> Result<(), Stop> {
     testbed.del(&second, &other)?;
     attached.dels()?;
     testbed.forget_calls();
-    let attached = Attached::add(testbed)?;
+    let attached = again(Attached::add(testbed))?;
     attached.has_to_check()?;
     lose_files(&attached)?;
     attached.check_objects("the reservation was removed").map(drop)

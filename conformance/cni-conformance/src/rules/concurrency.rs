@@ -1,6 +1,6 @@
 //! Stress: many calls at once, for different containers, as a runtime makes them when a node comes up.
 
-use super::attached::room_for;
+use super::attached::{addresses_in_container, room_for};
 use crate::addresses;
 use crate::finding::{Finding, Stop};
 use crate::rule::Code;
@@ -18,6 +18,7 @@ pub(super) const CASES: &[Code] = &[
     ("concurrency.containers-at-once/8", |testbed| at_once(testbed, 8)),
     ("concurrency.containers-at-once/64", |testbed| at_once(testbed, 64)),
     ("concurrency.containers-at-once/256", |testbed| at_once(testbed, 256)),
+    ("concurrency.no-address-twice", no_address_twice),
     ("concurrency.first-containers-at-once", first_at_once),
     ("concurrency.small-pool", small_pool),
     ("concurrency.pool-is-whole-again", pool_is_whole_again),
@@ -88,27 +89,35 @@ fn first_at_once(testbed: &Testbed) -> Result<(), Stop> {
     all_through(&Operations::new(testbed), &pods).map_err(|stop| room_for(testbed, &pods, stop))
 }
 
+fn no_address_twice(testbed: &Testbed) -> Result<(), Stop> {
+    let count = testbed.profile.capacity().map_or(8, |addresses| addresses.min(8));
+    let pods: Vec<_> = (0..count).map(|_| testbed.pod()).collect();
+    let added = side_by_side(&pods, |_, pod| testbed.try_add(&pod.attachment()))?;
+    addresses_differ(testbed, pods.iter().zip(&added).filter_map(|(pod, answer)| Some((pod, answer.as_ref().ok()?))))
+}
+
 /// ADD, CHECK and DEL, each for all at once.
 fn all_through(operations: &Operations<'_>, pods: &[Container]) -> Result<(), Stop> {
     let count = pods.len();
     let of = |verb: &str| format!("of each {verb} of {count} at once");
     let added: Vec<Value> =
         side_by_side(pods, |_, pod| operations.testbed.add(pod)).map_err(|stop| within(stop, &of("ADD")))?;
-    addresses_differ(operations.testbed, pods.iter().zip(&added))?;
     let result = |index: usize| added.get(index).cloned().unwrap_or_default();
     side_by_side(pods, |index, pod| operations.check(&pod.attachment(), &result(index)))
         .map_err(|stop| within(stop, &of("CHECK")))?;
     side_by_side(pods, |index, pod| operations.testbed.del(pod.attachment(), Some(&result(index))))
         .map_err(|stop| within(stop, &of("DEL")))?;
-    Ok(())
+    let differ = addresses_differ(operations.testbed, pods.iter().zip(&added));
+    differ.map_err(|stop| stop.based_on("concurrency.no-address-twice"))
 }
 
 fn addresses_differ<'a>(
     testbed: &Testbed,
     added: impl Iterator<Item = (&'a Container, &'a Value)>,
 ) -> Result<(), Stop> {
+    let added: Vec<_> = added.collect();
     let mut owners: BTreeMap<String, &str> = BTreeMap::new();
-    for (pod, result) in added {
+    for (pod, result) in &added {
         let is_given = |address: &String| {
             let config = |index| testbed.config_of(index, Verb::Add, &pod.attachment());
             !(0..testbed.plugin_count()).any(|index| addresses::stands_in(&config(index), address))
@@ -116,14 +125,27 @@ fn addresses_differ<'a>(
         // Each container has a loopback address, and the same one.
         let is_own = |address: &String| !address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
         // A chained plugin has its addresses from prevResult, which each pod has of its own.
-        for address in addresses::addresses(result).into_iter().filter(is_own).filter(is_given) {
-            if let Some(other) = owners.insert(address.clone(), pod.id()) {
+        for address in addresses_in_container(result).into_iter().filter(is_own).filter(is_given) {
+            let other = owners.insert(address.clone(), pod.id()).filter(|other| *other != pod.id());
+            if let Some(other) = other.filter(|_| !is_shared(testbed, &added, &address)) {
                 let seen = format!("{other} and {} both have {address}", pod.id());
                 return Err(Finding::new("addresses that no other has", seen).into());
             }
         }
     }
     Ok(())
+}
+
+/// Whether an address is each container's, as that of a service: also of two that come one after the other.
+fn is_shared(testbed: &Testbed, added: &[(&Container, &Value)], address: &String) -> bool {
+    for (pod, _) in added {
+        testbed.del_blindly(*pod).ok(); // as far as it goes: this makes room
+    }
+    let pods = [testbed.pod(), testbed.pod()];
+    let gets = |pod| testbed.add(pod).is_ok_and(|result| addresses_in_container(&result).contains(address));
+    let is_shared = pods.iter().all(gets);
+    pods.iter().for_each(|pod| drop(testbed.del_blindly(pod)));
+    is_shared
 }
 
 /// Does something for all pods, as nearly at once as threads can; the first failure, if there is one.
@@ -167,7 +189,7 @@ fn small_pool(testbed: &Testbed) -> Result<(), Stop> {
     let seen = format!("{} succeeded", served().count());
     let expected = format!("no more than {addresses} of {} ADDs to succeed", pods.len());
     Finding::unless(served().count() <= addresses, expected, seen)?;
-    addresses_differ(testbed, served())
+    addresses_differ(testbed, served()).map_err(|stop| stop.based_on("concurrency.no-address-twice"))
 }
 
 fn pool_is_whole_again(testbed: &Testbed) -> Result<(), Stop> {

@@ -3,7 +3,7 @@
 //! An entry that the kernel has no more was changed, and may be missing in the result. An entry that it still has is
 //! reported as it was.
 
-use super::attached::with_key;
+use super::attached::{namespace_of, with_key};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::result_conversion;
@@ -61,9 +61,9 @@ impl Later {
     /// The link of an entry of interfaces, if it is still there.
     fn link(&self, testbed: &Testbed, entry: &Value) -> Option<testns::Link> {
         let name = entry["name"].as_str()?;
-        match entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty()) {
-            true => self.pod.namespace().find_link(name),
-            false => testbed.node.host().find_link(name),
+        match entry["sandbox"].as_str().unwrap_or_default() {
+            "" => testbed.node.host().find_link(name),
+            _ => namespace_of(entry).and_then(|_inside| self.pod.namespace().find_link(name)),
         }
     }
 
@@ -99,7 +99,10 @@ pub(super) fn own_addresses_are_set(testbed: &Testbed) -> Result<(), Stop> {
     for ip in entries(&later.result, "ips").iter().filter(|ip| !given.contains(&ip["address"])) {
         let Some(index) = ip["interface"].as_u64().and_then(|index| usize::try_from(index).ok()) else { continue };
         let entry = &later.result["interfaces"][index];
-        let is_inside = entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty());
+        let is_inside = namespace_of(entry).is_some();
+        if entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty() && !is_inside) {
+            continue;
+        }
         let namespace = if is_inside { later.pod.namespace() } else { testbed.node.host() };
         let is_it = |found: &testns::Address| {
             entry["name"] == json!(found.link) && ip["address"] == json!(format!("{}/{}", found.ip, found.prefix))
@@ -135,7 +138,7 @@ fn before_it(testbed: &Testbed, pod: &Container) -> Value {
 /// The same with more of everything, in the container and in the result.
 fn enriched(pod: &Container, mut result: Value) -> Value {
     const MTU: u32 = 1450;
-    let is_inside = |entry: &Value| entry["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty());
+    let is_inside = |entry: &Value| namespace_of(entry).is_some();
     let Some(index) = entries(&result, "interfaces").iter().position(is_inside) else {
         return result;
     };

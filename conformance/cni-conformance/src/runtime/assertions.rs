@@ -19,24 +19,73 @@ pub(crate) fn order(received: &[Received], expected: &[(Verb, u64)]) -> End {
     order_of(received, &expected.iter().map(|(verb, place)| format!("{verb} {place}")).collect::<Vec<_>>())
 }
 
-/// The same of calls as texts: `ADD 1`.
+/// The same of calls as texts: `ADD 1`. Each run of the list is judged for itself, as a runtime may repeat one: DEL before ADD and more
+/// than once (SPEC 3, Lifecycle & Ordering), ADD after one that failed. Calls with verbs that are not expected count if they attach.
 pub(crate) fn order_of(received: &[Received], expected: &[String]) -> End {
-    let seen: Vec<_> = received.iter().map(|call| format!("{} {}", call.verb(), call.place())).collect();
-    same("calls of plugins, by their places in the list", expected, seen.as_slice())
-}
-
-/// The one call that there was.
-pub(crate) fn only(received: &[Received]) -> Result<&Received, Stop> {
-    match received {
-        [call] => Ok(call),
-        _ => Err(Finding::new("one call of the plugin", format!("there were {}", received.len())).into()),
+    let places = |run: &[Received]| run.iter().map(text).collect::<Vec<_>>();
+    let verb = |call: &str| call.split(' ').next().unwrap_or_default().to_owned();
+    let is_wanted = |run: &&[Received]| {
+        let asks_nothing = run.iter().any(|call| call.verb() == "VERSION");
+        run.iter().any(|call| call.verb() == "ADD" || expected.iter().any(|wanted| verb(wanted) == call.verb()))
+            || expected.is_empty() && !asks_nothing
+    };
+    let mut seen: Vec<Vec<String>> = Vec::new();
+    let mut may_add = true;
+    for run in runs(received) {
+        let is_add = run.iter().any(|call| call.verb() == "ADD");
+        if is_wanted(&run) && (seen.last() != Some(&places(run)) || is_add && !may_add) {
+            seen.push(places(run));
+        }
+        may_add = run.iter().any(|call| call.verb() == "DEL" || call.has_failed());
+    }
+    if expected.first().is_some_and(|call| verb(call) == "ADD") {
+        let first = seen.iter().position(|run| run.iter().any(|call| verb(call) == "ADD")).unwrap_or_default();
+        seen.drain(..first);
+    }
+    let seen = seen.concat();
+    // ADD that is taken back and tried again.
+    let has_both = expected.iter().any(|call| expected.first().is_some_and(|first| verb(first) != verb(call)));
+    let is_repeated = |seen: &[String]| has_both && seen.chunks(expected.len()).all(|run| run == expected);
+    match seen == expected || !seen.is_empty() && is_repeated(&seen) {
+        true => Ok(()),
+        false => same("calls of plugins, by their places in the list", expected, places(received).as_slice()),
     }
 }
 
-/// A result without what may be left out or be there: an empty dns, a version of its own.
+fn text(call: &Received) -> String {
+    format!("{} {}", call.verb(), call.place())
+}
+
+/// The runs of a list that calls are: neighbours with one verb, each place once.
+pub(crate) fn runs(received: &[Received]) -> Vec<&[Received]> {
+    let mut runs = Vec::new();
+    let mut rest = received;
+    while let Some(first) = rest.first() {
+        let is_next = |(index, call): (usize, &Received)| {
+            call.verb() != first.verb() || rest.iter().take(index).any(|before| before.place() == call.place())
+        };
+        let end = rest.iter().enumerate().position(is_next).unwrap_or(rest.len());
+        let (run, others) = rest.split_at(end);
+        runs.push(run);
+        rest = others;
+    }
+    runs
+}
+
+/// The first run of a list among calls: with a DEL that succeeded a result is forgotten, and what follows may go without it.
+pub(crate) fn first_run(received: &[Received]) -> &[Received] {
+    runs(received).into_iter().next().unwrap_or_default()
+}
+
+/// Judges each call of the plugin, of which there has to be one at least.
+pub(crate) fn each(received: &[Received], judge: impl FnMut(&Received) -> End) -> End {
+    Finding::unless(!received.is_empty(), "a call of the plugin", "there was none")?;
+    received.iter().try_for_each(judge)
+}
+
+/// A result without what may be left out or be there: an empty dns.
 pub(crate) fn plain(mut result: Value) -> Value {
     if let Some(object) = result.as_object_mut() {
-        object.shift_remove("cniVersion");
         object.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|object| !object.is_empty()));
     }
     result

@@ -132,6 +132,13 @@ impl Received {
         self.config().pointer(&format!("/{KEY}/place")).and_then(Value::as_u64).unwrap_or_default()
     }
 
+    /// Whether the call failed: by its status, or as what ADD printed is no result.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let result = self.result();
+        self.exit != 0 || self.verb() == "ADD" && (!result.is_object() || result.get("code").is_some())
+    }
+
     /// Returns what the plugin printed, as JSON.
     #[must_use]
     pub fn result(&self) -> Value {
@@ -304,7 +311,7 @@ fn hear() -> io::Result<(Received, Order)> {
     let brief: Brief = received.config().get(KEY).and_then(|own| Brief::deserialize(own).ok()).unwrap_or_default();
     let order = brief.orders.get(received.verb()).cloned().unwrap_or_default();
     received.stdout = order.stdout.clone().unwrap_or_else(|| answer(&received, brief.place));
-    received.exit = order.exit;
+    received.exit = if order.dies { 128 + Signal::SIGKILL as u8 } else { order.exit };
     Ok((received, order))
 }
 

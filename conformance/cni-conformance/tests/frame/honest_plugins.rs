@@ -328,3 +328,45 @@ fn a_finding_is_not_left_to_a_rule_that_the_same_trial_has_kept() {
     of_profile(&wants_its_own, &profile, &rules)
         .has(1, &["FAILED check.passes-after-add", "FAILED check.bears-later-plugins"]);
 }
+
+/// Those of a service are on each container, whenever it comes.
+#[test]
+fn an_address_that_every_container_gets_is_not_given_twice() {
+    let rules = ["--rule", "concurrency.no-address-twice", "--rule", "concurrency.containers-at-once", "--case", "8"];
+    let with_service = pool("", "").replace("/24\\\"}]", "/24\\\"},{\\\"address\\\":\\\"169.254.20.10/32\\\"}]");
+    assert_ne!(with_service, pool("", ""));
+    of_pool(&with_service, 200, &rules[..2]).has(0, &[&sum(1, 0, 0, 0)]);
+    of_pool(&with_service, 200, &rules[2..]).has(0, &[&sum(1, 0, 0, 0)]);
+}
+
+/// A pool of one is empty while its address cools down, and a plugin may remember addresses without reserving them.
+#[test]
+fn an_address_that_cools_down_or_is_only_remembered_is_no_lost_reservation() {
+    let lost = ["--rule", "check.notices-a-lost-reservation"];
+    let cool = "if [ $CNI_COMMAND = ADD ] && [ -e /run/pool/cool ]; then
+        echo '{\"cniVersion\":\"1.0.0\",\"code\":11,\"msg\":\"its address cools down\"}'; exit 1; fi";
+    let cooling = pool(cool, "[ -e /run/pool/first ] && touch /run/pool/cool; touch /run/pool/first");
+    of_pool(&cooling, 20, &lost).has(0, &["its ADD fails for a container that came and went", &sum(0, 0, 1, 0)]);
+    let remembers = pool("", "").replace("while [ -e", "while false && [ -e");
+    of_pool(&remembers, 20, &lost).has(0, &["it reserves no address", &sum(0, 0, 1, 0)]);
+}
+
+/// SPEC 0.4.0: the sandbox of a virtual machine is an ID, and its interface is not on the node.
+#[test]
+fn an_interface_behind_an_id_is_not_looked_for() {
+    let script = format!(
+        r#"stdin=$(cat)
+        printf %s "$stdin" | {EXAMPLES}/pyveth/pyveth >/run/answer || {{ cat /run/answer; exit 1; }}
+        [ $CNI_COMMAND = ADD ] || {{ cat /run/answer; exit; }}
+        python3 -c 'import json
+result = json.load(open("/run/answer"))
+result["interfaces"].append({{"name": "eth0", "mac": "0a:00:00:00:00:77", "sandbox": "vm-4711"}})
+result["ips"].append({{"address": "192.0.2.77/24", "interface": len(result["interfaces"]) - 1}})
+print(json.dumps(result))'"#
+    );
+    let profile = format!(
+        r#"{{ "command": "pool", "also": ["{EXAMPLES}/cidr-pool"], "writes": ["/var/lib/cidr-pool"],
+             "config": {{ "type": "pool", "ipam": {{ "type": "cidr-pool", "cidr": "10.91.0.0/24" }} }} }}"#
+    );
+    is_not_accused(&of_profile(&script, &profile, &["--rule", "add.result-"]));
+}

@@ -4,7 +4,16 @@ use crate::run_kit::{check, check_program};
 
 #[test]
 fn the_honest_runtime_keeps_every_rule() {
-    let checked = check("", &["--patience", "20"]);
+    keeps_every_rule("");
+}
+
+#[test]
+fn a_runtime_that_repeats_calls_keeps_every_rule() {
+    keeps_every_rule("repeats");
+}
+
+fn keeps_every_rule(kind: &str) {
+    let checked = check(kind, &["--patience", "20"]);
     assert_eq!(checked.status, Some(0), "{}{}", checked.failures(), checked.stderr);
     assert_eq!(checked.failures(), "");
     // Of each rule something was tried, and what was not is about versions.

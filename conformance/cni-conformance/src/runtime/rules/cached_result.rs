@@ -2,9 +2,9 @@
 
 use crate::finding::{Finding, Stop};
 use crate::rule::Code;
-use crate::runtime::RuntimeTestbed;
-use crate::runtime::assertions::{End, order, previous, same};
+use crate::runtime::assertions::{End, first_run, order, previous, same};
 use crate::runtime::mock_plugin::{Order, Received};
+use crate::runtime::{Request, RuntimeTestbed};
 use crate::write_protection::lay_empty;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +18,10 @@ pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("lifecycle.del-again-after-failed-del", del_after_failed_del),
     ("lifecycle.result-is-forgotten", result_is_forgotten),
     ("lifecycle.result-is-forgotten-in-0.4.0", result_is_forgotten),
-    ("lifecycle.result-is-of-attachment", result_is_of_attachment),
+    ("lifecycle.result-is-of-attachment/containers", |testbed| {
+        result_is_own(testbed, &testbed.request(), &testbed.request())
+    }),
+    ("lifecycle.result-is-of-attachment/interfaces", result_is_of_interface),
     ("lifecycle.no-check-without-add/never-added", check_of_nothing),
     ("lifecycle.no-check-without-add/deleted", check_after_del),
     ("lifecycle.del-twice", del_twice),
@@ -57,12 +60,12 @@ fn del_after_failed_del(testbed: &RuntimeTestbed) -> End {
     testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin_with(2, &[(Del, fail)])]));
     let request = testbed.request();
     testbed.does(Add, &request)?;
-    let result = testbed.received().last().map(Received::result).unwrap_or_default();
+    let result = testbed.received_of(Add).last().map(Received::result).unwrap_or_default();
     testbed.run(Del, &request)?.fails("its plugin did")?;
     testbed.forget();
     testbed.lay(&testbed.list(&[testbed.plugin(1), testbed.plugin(2)]));
     testbed.does(Del, &request)?;
-    let received = testbed.received();
+    let received = testbed.received_of(Del);
     // With the configuration of ADD, plugin 2 fails once more; this one has no cause to.
     let first = received.first().ok_or_else(|| Stop::Skips("it called no plugin".to_owned()))?;
     previous(first, &result)
@@ -85,25 +88,32 @@ fn result_is_forgotten(testbed: &RuntimeTestbed) -> End {
     testbed.lay(&testbed.list(&[testbed.plugin(3)]));
     testbed.forget();
     testbed.does(Add, &request)?;
-    let result = testbed.received().last().map(Received::result).unwrap_or_default();
+    let result = testbed.received_of(Add).last().map(Received::result).unwrap_or_default();
     testbed.forget();
     testbed.does(Del, &request)?;
-    let received = testbed.received();
+    let received = testbed.received_of(Del);
     order(&received, &[(Del, 3)])?;
-    received.iter().try_for_each(|call| previous(call, &result))
+    first_run(&received).iter().try_for_each(|call| previous(call, &result))
 }
 
-fn result_is_of_attachment(testbed: &RuntimeTestbed) -> End {
-    let (one, other) = (testbed.request(), testbed.request());
+fn result_is_of_interface(testbed: &RuntimeTestbed) -> End {
+    testbed.needs("ifname")?;
+    let one = testbed.request();
+    let mut other = one.clone();
+    other.attachment.ifname = "net1".to_owned();
+    result_is_own(testbed, &one, &other)
+}
+
+fn result_is_own(testbed: &RuntimeTestbed, one: &Request, other: &Request) -> End {
     testbed.lay(&testbed.list(&[testbed.plugin(1)]));
-    testbed.does(Add, &one)?;
-    let result = testbed.received().last().map(Received::result).unwrap_or_default();
-    testbed.does(Add, &other)?;
+    testbed.does(Add, one)?;
+    let result = testbed.received_of(Add).last().map(Received::result).unwrap_or_default();
+    testbed.does(Add, other)?;
     testbed.forget();
-    testbed.does(Del, &one)?;
-    let received = testbed.received();
+    testbed.does(Del, one)?;
+    let received = testbed.received_of(Del);
     order(&received, &[(Del, 1)])?;
-    received.iter().try_for_each(|call| previous(call, &result))
+    first_run(&received).iter().try_for_each(|call| previous(call, &result))
 }
 
 fn check_of_nothing(testbed: &RuntimeTestbed) -> End {

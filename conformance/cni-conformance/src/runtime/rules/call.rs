@@ -1,8 +1,9 @@
 //! SPEC 2, Parameters: variables, stdin, and the process itself.
 
+use super::chain::{nothing_collected, places};
 use crate::finding::{Finding, Stop};
 use crate::rule::Code;
-use crate::runtime::assertions::{End, only, same};
+use crate::runtime::assertions::{End, each, runs, same};
 use crate::runtime::mock_plugin::{self, Received};
 use crate::runtime::runtime_testbed::STALE;
 use crate::runtime::{Request, RuntimeTestbed};
@@ -42,6 +43,7 @@ pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("call.one-object/DEL", |testbed| one_object(testbed, Verb::Del)),
     ("call.one-object/GC", |testbed| one_object(testbed, Verb::Gc)),
     ("call.one-object/STATUS", |testbed| one_object(testbed, Verb::Status)),
+    ("call.no-arguments", no_arguments),
     ("call.in-own-namespace/ADD", |testbed| own_namespace(testbed, Verb::Add)),
     ("call.in-own-namespace/DEL", |testbed| own_namespace(testbed, Verb::Del)),
     ("call.no-other-files", no_other_files),
@@ -64,8 +66,9 @@ fn calls_as_laid(testbed: &RuntimeTestbed, verb: Verb, mut request: Request) -> 
         testbed.forget();
     }
     testbed.does(verb, &request)?;
-    let received = testbed.received();
+    let received = testbed.received_of(verb);
     match received.is_empty() {
+        true if verb == Verb::Gc && testbed.received().is_empty() => Err(nothing_collected(testbed)),
         true => Err(Finding::new(format!("plugins are called with {verb}"), "none was").into()),
         false => Ok((request, received)),
     }
@@ -73,8 +76,7 @@ fn calls_as_laid(testbed: &RuntimeTestbed, verb: Verb, mut request: Request) -> 
 
 fn command(testbed: &RuntimeTestbed, verb: Verb) -> End {
     let (_, received) = calls(testbed, verb)?;
-    let seen: Vec<_> = received.iter().map(|call| call.verb().to_owned()).collect();
-    same("CNI_COMMAND of the calls", &vec![verb.to_string(); seen.len()], &seen)
+    same(&format!("places of plugins that were called with {verb}"), [1, 2, 3].as_slice(), places(&received).as_slice())
 }
 
 /// A variable as a runtime gives it with a verb, and as it gave it with ADD.
@@ -88,7 +90,7 @@ fn with_add(testbed: &RuntimeTestbed, verb: Verb, name: &str) -> Result<(Request
         testbed.forget();
         testbed.does(verb, &request)?;
     }
-    let received = testbed.received();
+    let received = testbed.received_of(verb);
     Finding::unless(!received.is_empty(), format!("plugins are called with {verb}"), "none was")?;
     for call in &received {
         same(
@@ -168,14 +170,12 @@ fn args(testbed: &RuntimeTestbed, verb: Verb) -> End {
     if verb != Verb::Add {
         testbed.does(verb, &request)?;
     }
-    let received = testbed.received_of(verb);
-    let mut seen: Vec<_> = only(&received)?.variable("CNI_ARGS").split(';').collect();
-    seen.sort_unstable();
-    same(
-        "pairs of CNI_ARGS, sorted",
-        ["IP=10.1.0.9", "IgnoreUnknown=1", "K8S_POD_NAME=web-0"].as_slice(),
-        seen.as_slice(),
-    )
+    each(&testbed.received_of(verb), |call| {
+        let mut seen: Vec<_> = call.variable("CNI_ARGS").split(';').collect();
+        seen.sort_unstable();
+        let expected = ["IP=10.1.0.9", "IgnoreUnknown=1", "K8S_POD_NAME=web-0"];
+        same("pairs of CNI_ARGS, sorted", expected.as_slice(), seen.as_slice())
+    })
 }
 
 fn path(testbed: &RuntimeTestbed, verb: Verb) -> End {
@@ -216,8 +216,10 @@ fn same_environment(testbed: &RuntimeTestbed, verb: Verb) -> End {
     let all = |call: &Received| {
         call.environment.iter().filter(|(name, _)| *name != "_").map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>()
     };
-    let first = received.first().map(all).unwrap_or_default();
-    received.iter().try_for_each(|call| same(&format!("environment of plugin {}", call.place()), &first, &all(call)))
+    runs(&received).into_iter().try_for_each(|run| {
+        let first = run.first().map(all).unwrap_or_default();
+        run.iter().try_for_each(|call| same(&format!("environment of plugin {}", call.place()), &first, &all(call)))
+    })
 }
 
 fn one_object(testbed: &RuntimeTestbed, verb: Verb) -> End {
@@ -230,8 +232,6 @@ fn one_object(testbed: &RuntimeTestbed, verb: Verb) -> End {
             "one JSON object in stdin",
             format!("{} of plugin {} got {:?}", call.verb(), call.place(), call.stdin),
         )?;
-        let arguments = call.arguments.len();
-        Finding::unless(arguments == 1, "a command line without arguments", format!("it had {:?}", call.arguments))?;
         Finding::unless(
             call.stdin_ended,
             "an end of stdin",
@@ -239,6 +239,14 @@ fn one_object(testbed: &RuntimeTestbed, verb: Verb) -> End {
         )?;
     }
     Ok(())
+}
+
+fn no_arguments(testbed: &RuntimeTestbed) -> End {
+    let (_, received) = calls(testbed, Verb::Add)?;
+    received.iter().try_for_each(|call| {
+        let more = call.arguments.get(1..).unwrap_or_default();
+        Finding::unless(more.is_empty(), "a command line without arguments", format!("it had {more:?}"))
+    })
 }
 
 fn own_namespace(testbed: &RuntimeTestbed, verb: Verb) -> End {

@@ -3,10 +3,11 @@
 
 use crate::finding::{Finding, Stop};
 use crate::rule::Code;
-use crate::runtime::assertions::{End, order, plain, previous, same};
+use crate::runtime::assertions::{End, first_run, order, plain, previous, same};
 use crate::runtime::mock_plugin::{KEY, Order, Received};
 use crate::runtime::{Request, RuntimeTestbed};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use testns::Verb;
 use testns::Verb::{Add, Check, Del, Gc, Status};
 
@@ -51,7 +52,7 @@ fn last_result(testbed: &RuntimeTestbed) -> End {
     let is_list = crate::spec_version::is_from(&testbed.version, "0.3.0");
     testbed.lay(&testbed.list(&three(testbed)[..if is_list { 3 } else { 1 }]));
     let ran = testbed.does(Add, &testbed.request())?;
-    let last = testbed.received().last().map(Received::result).unwrap_or_default();
+    let last = testbed.received_of(Add).last().map(Received::result).unwrap_or_default();
     let printed: Value = serde_json::from_str(&ran.output.stdout).unwrap_or_default();
     same("cniVersion of the result", &json!(testbed.version), &printed["cniVersion"])?;
     same("the result", &plain(last), &plain(printed))
@@ -62,19 +63,22 @@ fn has_result(testbed: &RuntimeTestbed, verb: Verb) -> End {
     testbed.lay_three();
     let request = testbed.request();
     testbed.does(Add, &request)?;
-    let result = testbed.received().last().map(Received::result).unwrap_or_default();
+    let result = testbed.received_of(Add).last().map(Received::result).unwrap_or_default();
     testbed.forget();
     testbed.does(verb, &request)?;
-    let received = testbed.received();
-    same("plugins called", &3, &received.len())?;
-    received.iter().try_for_each(|call| previous(call, &result))
+    let received = testbed.received_of(verb);
+    let places = if verb == Del { [3, 2, 1] } else { [1, 2, 3] };
+    order(&received, &places.map(|place| (verb, place)))?;
+    let judged = if verb == Del { first_run(&received) } else { &received };
+    judged.iter().try_for_each(|call| previous(call, &result))
 }
 
 fn check_fails(testbed: &RuntimeTestbed) -> End {
     let request = added(testbed, &failing(testbed, 2, Check))?;
     testbed.run(Check, &request)?.fails("its plugin did")?;
-    let received = testbed.received();
-    order(received.get(..2).unwrap_or(&received), &[(Check, 1), (Check, 2)])
+    let received = testbed.received_of(Check);
+    let first = first_run(&received);
+    order(first.get(..2).unwrap_or(first), &[(Check, 1), (Check, 2)])
 }
 
 /// A list of three with one key more.
@@ -117,7 +121,7 @@ fn gc_names_valid(testbed: &RuntimeTestbed) -> End {
     }
     testbed.does(Gc, &request)?;
     let received = testbed.received_of(Gc);
-    same("plugins called", &3, &received.len())?;
+    same("places of plugins that were called with GC", [1, 2, 3].as_slice(), places(&received).as_slice())?;
     for call in &received {
         let config = call.config();
         let list = config.get("cni.dev/valid-attachments").and_then(Value::as_array).cloned();
@@ -139,9 +143,17 @@ fn gc_goes_on(testbed: &RuntimeTestbed) -> End {
     testbed.lay(&testbed.list(&failing(testbed, 2, Gc)));
     let (request, _) = two_valid(testbed)?;
     testbed.run(Gc, &request)?.fails("a plugin did")?;
-    let mut places: Vec<_> = testbed.received_of(Gc).iter().map(Received::place).collect();
-    places.sort_unstable();
-    same("places of plugins that were called with GC", [1, 2, 3].as_slice(), places.as_slice())
+    same(
+        "places of plugins that were called with GC",
+        [1, 2, 3].as_slice(),
+        places(&testbed.received_of(Gc)).as_slice(),
+    )
+}
+
+/// The places of plugins that were called, each once.
+pub(super) fn places(received: &[Received]) -> Vec<u64> {
+    let places: BTreeSet<_> = received.iter().map(Received::place).collect();
+    places.into_iter().collect()
 }
 
 /// Also of a runtime whose driver cannot name what is valid: both containers are.
@@ -156,7 +168,7 @@ fn gc_is_no_del(testbed: &RuntimeTestbed) -> End {
 }
 
 /// The skip of a GC that calls no plugin, which shows nothing: a runtime prints its usage for a word it does not know.
-fn nothing_collected(testbed: &RuntimeTestbed) -> Stop {
+pub(super) fn nothing_collected(testbed: &RuntimeTestbed) -> Stop {
     Stop::Skips(format!("the GC of {}'s driver calls no plugin", testbed.driver.name))
 }
 
@@ -178,8 +190,8 @@ fn del_is_no_gc(testbed: &RuntimeTestbed) -> End {
     let request = added(testbed, &three(testbed))?;
     testbed.does(Del, &request)?;
     let verbs: Vec<_> = testbed.received().iter().map(|call| call.verb().to_owned()).collect();
-    let dels = verbs.iter().filter(|verb| *verb == "DEL").count();
-    Finding::unless(dels == 3, "DEL of each of the three plugins", format!("they were called with {verbs:?}"))
+    let all = places(&testbed.received_of(Del)) == [1, 2, 3];
+    Finding::unless(all, "DEL of each of the three plugins", format!("they were called with {verbs:?}"))
 }
 
 fn no_gc(testbed: &RuntimeTestbed) -> End {
@@ -201,14 +213,9 @@ fn gc_disabled(testbed: &RuntimeTestbed) -> End {
 fn status_asks_each(testbed: &RuntimeTestbed) -> End {
     testbed.lay_three();
     testbed.does(Status, &testbed.request())?;
-    let mut places: Vec<_> = testbed.received_of(Status).iter().map(Received::place).collect();
-    places.sort_unstable();
-    same("places of plugins that were called with STATUS", [1, 2, 3].as_slice(), places.as_slice())?;
+    let received = testbed.received_of(Status);
+    same("places of plugins that were called with STATUS", [1, 2, 3].as_slice(), places(&received).as_slice())?;
     let has_attachments =
         |call: &Received| call.config().get("prevResult").is_some() || call.config().get(KEY).is_none();
-    Finding::unless(
-        !testbed.received().iter().any(has_attachments),
-        "the plugin object and no prevResult",
-        "it was otherwise",
-    )
+    Finding::unless(!received.iter().any(has_attachments), "the plugin object and no prevResult", "it was otherwise")
 }

@@ -1,9 +1,9 @@
 //! SPEC 1: how a runtime reads a network's list, and finds the executables that it names.
 
-use crate::finding::{Finding, Stop};
+use crate::finding::Stop;
 use crate::rule::Code;
 use crate::runtime::RuntimeTestbed;
-use crate::runtime::assertions::{End, only, same};
+use crate::runtime::assertions::{End, each, same};
 use crate::runtime::mock_plugin::{PREFIX, Received};
 use serde_json::json;
 use std::fs;
@@ -31,9 +31,11 @@ fn aside_come_last(testbed: &RuntimeTestbed) -> End {
     testbed.lay(&testbed.list(&[testbed.plugin(1)]));
     aside(testbed);
     testbed.does(Add, &testbed.request())?;
-    let received = testbed.received();
+    let received = testbed.received_of(Add);
     match received.first().map(Received::place) {
-        Some(1) if received.len() == 1 => Err(Stop::Skips("it loads no plugins from elsewhere".to_owned())),
+        Some(1) if received.iter().all(|call| call.place() == 1) => {
+            Err(Stop::Skips("it loads no plugins from elsewhere".to_owned()))
+        }
         place => same("the plugin that is called first", &Some(1), &place),
     }
 }
@@ -57,10 +59,10 @@ fn found_in(testbed: &RuntimeTestbed, ending: &str, folder: usize) -> End {
     object["type"] = json!(format!("{PREFIX}-{ending}"));
     testbed.lay(&testbed.list(&[object]));
     testbed.does(Add, &testbed.request())?;
-    let received = testbed.received();
-    let called = only(&received)?.arguments.first().cloned().unwrap_or_default();
     let expected = testbed.bin_dirs()[folder].join(format!("{PREFIX}-{ending}")).display().to_string();
-    same("the executable", &expected, &called)
+    each(&testbed.received_of(Add), |call| {
+        same("the executable", &expected, &call.arguments.first().cloned().unwrap_or_default())
+    })
 }
 
 fn missing_later(testbed: &RuntimeTestbed, verb: testns::Verb) -> End {
@@ -77,6 +79,5 @@ fn broken_neighbour(testbed: &RuntimeTestbed) -> End {
     written.unwrap_or_else(|error| panic!("cannot write: {error}"));
     testbed.lay(&testbed.list(&[testbed.plugin(1)]));
     testbed.does(Add, &testbed.request())?;
-    let received = testbed.received();
-    Finding::unless(received.len() == 1, "the plugin is called", "it was not")
+    each(&testbed.received_of(Add), |_call| Ok(()))
 }

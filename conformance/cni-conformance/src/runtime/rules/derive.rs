@@ -3,7 +3,7 @@
 use crate::finding::{Finding, Stop};
 use crate::rule::Code;
 use crate::runtime::RuntimeTestbed;
-use crate::runtime::assertions::{End, only, order, previous, same};
+use crate::runtime::assertions::{End, each, order, previous, runs, same};
 use crate::runtime::mock_plugin::{KEY, Received};
 use crate::runtime::runtime_testbed::NETWORK;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use testns::Verb;
 pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("derive.name-and-version", name_and_version),
     ("derive.name-and-version-to-1.0.0", name_and_version),
-    ("derive.keys-pass/long-numbers", long_numbers),
+    ("derive.long-numbers-pass", long_numbers),
     ("derive.keys-pass/many", many),
     ("derive.runtime-config/of-own-plugin", of_own_plugin),
     ("derive.no-first-result", no_first_result),
@@ -35,15 +35,15 @@ fn name_and_version(testbed: &RuntimeTestbed) -> End {
     Ok(())
 }
 
-/// The plugin object of a mock plugin with more keys of its own, and the call of ADD that it received.
-fn with_keys(testbed: &RuntimeTestbed, more: &Value) -> Result<(Value, Received), Stop> {
+/// ADD of a mock plugin with more keys of its own; the calls that it received.
+fn with_keys(testbed: &RuntimeTestbed, more: &Value) -> Result<Vec<Received>, Stop> {
     let mut object = testbed.plugin(1);
     for (key, value) in more.as_object().into_iter().flatten() {
         object[key] = value.clone();
     }
     testbed.lay(&testbed.list(std::slice::from_ref(&object)));
     testbed.does(Verb::Add, &testbed.request())?;
-    Ok((object, only(&testbed.received())?.clone()))
+    Ok(testbed.received_of(Verb::Add))
 }
 
 /// Longer ones than any machine word: they can only be compared as text.
@@ -56,22 +56,22 @@ fn long_numbers(testbed: &RuntimeTestbed) -> End {
     );
     testbed.lay_text(&text);
     testbed.does(Verb::Add, &testbed.request())?;
-    let received = testbed.received();
-    let stdin = &only(&received)?.stdin;
-    for number in [integer, fraction] {
-        Finding::unless(stdin.contains(number), format!("{number} in stdin"), format!("it was {stdin}"))?;
-    }
-    Ok(())
+    each(&testbed.received_of(Verb::Add), |Received { stdin, .. }| {
+        let lost = [integer, fraction].into_iter().find(|number| !stdin.contains(number));
+        Finding::unless(lost.is_none(), format!("{} in stdin", lost.unwrap_or_default()), format!("it was {stdin}"))
+    })
 }
 
 /// More than a pipe holds.
 fn many(testbed: &RuntimeTestbed) -> End {
     let more: serde_json::Map<_, _> = (0..4000).map(|n| (format!("key-{n}"), json!("x".repeat(60)))).collect();
     let more = Value::Object(more);
-    let (_, received) = with_keys(testbed, &more)?;
-    let seen = received.config();
-    let missing = more.as_object().into_iter().flatten().filter(|(key, value)| seen.get(*key) != Some(value)).count();
-    same("missing ones of 4000 keys", &0, &missing)
+    each(&with_keys(testbed, &more)?, |call| {
+        let seen = call.config();
+        let keys = more.as_object().into_iter().flatten();
+        let missing = keys.filter(|(key, value)| seen.get(*key) != Some(value)).count();
+        same("missing ones of 4000 keys", &0, &missing)
+    })
 }
 
 fn arguments() -> Value {
@@ -93,7 +93,8 @@ fn of_own_plugin(testbed: &RuntimeTestbed) -> End {
     testbed.does(Verb::Add, &request)?;
     let received = testbed.received();
     order(&received, &[(Verb::Add, 1), (Verb::Add, 2)])?;
-    for (call, key) in received.iter().zip(["mac", "ipRanges"]) {
+    for call in received.iter().filter(|call| call.verb() == "ADD") {
+        let key = if call.place() == 1 { "mac" } else { "ipRanges" };
         let seen = call.config()["runtimeConfig"].clone();
         same(&format!("runtimeConfig of plugin {}", call.place()), &json!({ key: arguments()[key] }), &seen)?;
     }
@@ -103,10 +104,11 @@ fn of_own_plugin(testbed: &RuntimeTestbed) -> End {
 fn no_first_result(testbed: &RuntimeTestbed) -> End {
     testbed.lay(&testbed.list(&[testbed.plugin(1)]));
     testbed.does(Verb::Add, &testbed.request())?;
-    let received = testbed.received();
-    let seen = only(&received)?.config();
-    let seen = seen.get("prevResult").filter(|previous| !previous.is_null());
-    Finding::unless(seen.is_none(), "no prevResult", format!("it was {}", seen.unwrap_or(&Value::Null)))
+    each(&testbed.received_of(Verb::Add), |call| {
+        let config = call.config();
+        let seen = config.get("prevResult").filter(|previous| !previous.is_null());
+        Finding::unless(seen.is_none(), "no prevResult", format!("it was {}", seen.unwrap_or(&Value::Null)))
+    })
 }
 
 fn result_of_the_one_before(testbed: &RuntimeTestbed) -> End {
@@ -114,6 +116,9 @@ fn result_of_the_one_before(testbed: &RuntimeTestbed) -> End {
     testbed.lay_three();
     testbed.does(Verb::Add, &testbed.request())?;
     let received = testbed.received_of(Verb::Add);
-    same("plugins called", &3, &received.len())?;
-    received.iter().zip(received.iter().skip(1)).try_for_each(|(before, call)| previous(call, &before.result()))
+    order(&received, &[(Verb::Add, 1), (Verb::Add, 2), (Verb::Add, 3)])?;
+    runs(&received)
+        .into_iter()
+        .flat_map(|run| run.iter().zip(run.iter().skip(1)))
+        .try_for_each(|(before, call)| previous(call, &before.result()))
 }

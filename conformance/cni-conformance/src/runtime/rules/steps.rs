@@ -3,7 +3,7 @@
 use crate::finding::{Finding, Stop};
 use crate::result_conversion::in_version;
 use crate::rules::step::Left;
-use crate::runtime::assertions::{End, only, order_of, same};
+use crate::runtime::assertions::{End, each, order_of, same};
 use crate::runtime::mock_plugin::{Order, Received};
 use crate::runtime::{FinishedRun, Request, RuntimeTestbed};
 use serde::Deserialize;
@@ -43,11 +43,11 @@ pub(super) enum Step {
     Prints(String),
     /// The latest run wrote these words to stderr.
     Logs(String),
-    /// The one call of the latest verb had this value of a key; `null` says that there is none, or an empty object.
+    /// Each call of the latest verb had this value of a key; `null` says that there is none, or an empty object.
     Key(String, Value),
-    /// The one call of the latest verb did not have the key.
+    /// No call of the latest verb had the key.
     NoKey(String),
-    /// The one call had the first plugin object, and no more than that and what a runtime adds.
+    /// Each call had the first plugin object, and no more than that and what a runtime adds.
     ObjectPasses,
 }
 
@@ -207,19 +207,20 @@ impl Play<'_> {
                 has("the plugin's log on stderr", &logged.unwrap_or_default(), words)?;
             }
             Step::Key(key, expected) => {
-                let seen = self.config()?.get(key).cloned().unwrap_or_default();
                 let version = json!(testbed.version);
                 let expected = if *expected == json!("{version}") { &version } else { expected };
-                let is_empty = expected.is_null() && seen.as_object().is_some_and(Map::is_empty);
-                same(key, expected, if is_empty { &Value::Null } else { &seen })?;
+                each(&testbed.received_of(self.verb), |call| {
+                    let seen = call.config().get(key).cloned().unwrap_or_default();
+                    let is_empty = expected.is_null() && seen.as_object().is_some_and(Map::is_empty);
+                    same(key, expected, if is_empty { &Value::Null } else { &seen })
+                })?;
             }
-            Step::NoKey(key) => {
-                let config = self.config()?;
-                let seen = config.get(key);
-                let text = format!("{} got {}", self.verb, seen.unwrap_or(&Value::Null));
-                Finding::unless(seen.is_none(), format!("no key {key}"), text)?;
-            }
-            Step::ObjectPasses => self.object_passes()?,
+            Step::NoKey(key) => each(&testbed.received_of(self.verb), |call| {
+                let config = call.config();
+                let text = format!("{} got {}", self.verb, config.get(key).unwrap_or(&Value::Null));
+                Finding::unless(config.get(key).is_none(), format!("no key {key}"), text)
+            })?,
+            Step::ObjectPasses => each(&testbed.received_of(self.verb), |call| self.object_passes(call))?,
         }
         Ok(())
     }
@@ -236,15 +237,15 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// The config of the one call of the latest verb.
-    fn config(&self) -> Result<Value, Stop> {
-        only(&self.testbed.received_of(self.verb)).map(Received::config)
-    }
-
-    fn object_passes(&self) -> End {
-        let mut seen = self.config()?;
-        let is_own = |key: &str| !["name", "cniVersion", "prevResult"].contains(&key);
-        seen.as_object_mut().into_iter().for_each(|seen| seen.retain(|key, _| is_own(key)));
+    /// What a runtime adds is not the object's (SPEC 3, Deriving); no argument of a capability is an empty object or none.
+    fn object_passes(&self, call: &Received) -> End {
+        let mut seen = call.config();
+        let is_own = |key: &str, value: &Value| {
+            !["name", "cniVersion", "prevResult"].contains(&key)
+                && !key.starts_with("cni.dev/")
+                && (key != "runtimeConfig" || value.as_object().is_none_or(|more| !more.is_empty()))
+        };
+        seen.as_object_mut().into_iter().for_each(|seen| seen.retain(|key, value| is_own(key, value)));
         for (key, value) in self.object.as_object().into_iter().flatten() {
             same(&format!("key {key:?}"), value, seen.get(key).unwrap_or(&json!("(no such key)")))?;
         }

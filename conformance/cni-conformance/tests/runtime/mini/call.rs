@@ -1,7 +1,7 @@
 //! A call of a plugin.
 
 use crate::list::{List, Plugin};
-use crate::{Request, Result, is, is_old};
+use crate::{REPEATS, Request, Result, is, is_old};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::value::{RawValue, to_raw_value};
@@ -72,17 +72,25 @@ fn derive(request: &Request, list: &List, plugin: &Plugin, previous: Option<&Val
     if request.verb == "GC" {
         config.insert("cni.dev/valid-attachments".to_owned(), raw(&valid(request))?);
     }
-    if is("keys-pass") {
+    if is("keys-pass") || is("long-numbers-pass") {
         config.values_mut().for_each(|value| *value = rounded(value));
+    }
+    if is(REPEATS) {
+        config.insert("cni.dev/runtime".to_owned(), raw(&json!("mini"))?);
+        config.entry("runtimeConfig".to_owned()).or_insert(raw(&json!({}))?);
     }
     let text = serde_json::to_string(&config).map_err(|error| error.to_string())?;
     // Twice, as of a runtime that retries a write.
-    Ok(if is_old("stdin-in-0.4.0", list) { format!("{text}\n{text}") } else { text })
+    let is_twice = is_old("stdin-in-0.4.0", list) || is("one-object") && request.verb == "STATUS";
+    Ok(if is_twice { format!("{text}\n{text}") } else { text })
 }
 
 /// As a decoder does that has numbers only of one kind.
 fn rounded(raw: &RawValue) -> Box<RawValue> {
-    let value: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+    let mut value: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+    if let Some(number) = value.as_f64().filter(|_| is("keys-pass")) {
+        value = json!(number);
+    }
     to_raw_value(&value).unwrap_or_else(|_| raw.to_owned())
 }
 
@@ -119,8 +127,8 @@ fn command(request: &Request, executable: &PathBuf) -> Command {
     if is("same-environment-in-0.4.0") && executable.to_string_lossy().ends_with("-b") {
         command.env("PLACE", "second");
     }
-    if is("one-object") && verb == "STATUS" {
-        command.arg("status");
+    if is("no-arguments") {
+        command.arg("--config=/dev/stdin");
     }
     command.env(
         "CNI_COMMAND",

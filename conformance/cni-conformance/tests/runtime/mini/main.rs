@@ -36,6 +36,10 @@ fn is(fault: &str) -> bool {
     std::env::var("MINI_FAULT").is_ok_and(|set| set == fault)
 }
 
+/// No fault: DEL comes before ADD, and twice; an ADD that failed is tried again; keys of its own and an empty `runtimeConfig` are in each
+/// config.
+const REPEATS: &str = "repeats";
+
 /// A fault with lists of versions up to 0.4.0.
 fn is_old(fault: &str, list: &List) -> bool {
     is(fault) && !list.is_from("1.0.0")
@@ -128,6 +132,20 @@ fn add(request: &Request, list: &List, state: &State) -> Result<String> {
     if state.result().is_some() && !is("no-second-add") && !is_old("no-second-add-in-0.4.0", list) {
         return Err("it is added already".to_owned());
     }
+    if is(REPEATS) {
+        call_del(request, list, None).ok();
+        return attach(request, list, state).or_else(|_first| attach(request, list, state));
+    }
+    attach(request, list, state)
+}
+
+/// DEL of each plugin, from the last to the first.
+fn call_del(request: &Request, list: &List, result: Option<&Value>) -> Result<()> {
+    let of_del = Request { verb: "DEL".to_owned(), ..request.clone() };
+    list.plugins.iter().rev().try_for_each(|plugin| call::plugin(&of_del, list, plugin, result).map(drop))
+}
+
+fn attach(request: &Request, list: &List, state: &State) -> Result<String> {
     state.write(list, None)?;
     let (mut first, mut last, mut failure) = (None, None, None);
     let mut plugins = list.plugins.clone();
@@ -231,6 +249,9 @@ fn del(request: &Request, list: &List, state: &State) -> Result<String> {
     if let Some(error) = failure {
         return Err(error);
     }
+    if is(REPEATS) {
+        call_del(request, list, None)?;
+    }
     if !is("result-is-forgotten") && !is_old("result-is-forgotten-in-0.4.0", list) {
         state.forget();
     }
@@ -246,10 +267,7 @@ fn gc(request: &Request, list: &List) -> Result<String> {
     }
     let mut errors = Vec::new();
     if is("gc-is-no-del") {
-        let of_del = Request { verb: "DEL".to_owned(), ..request.clone() };
-        for plugin in list.plugins.iter().rev() {
-            call::plugin(&of_del, list, plugin, None)?;
-        }
+        call_del(request, list, None)?;
     }
     for plugin in &list.plugins {
         match call::plugin(request, list, plugin, None) {
