@@ -56,7 +56,8 @@ pub fn netlink_objects(data: &[u8]) {
         }
         2 => {
             let mac = draw.maybe(|draw| Mac([(); 6].map(|()| draw.byte())));
-            let bridge = Bridge { mtu_bytes: draw.maybe(Draw::number), mac, vlan_filtering: draw.flag() };
+            let mtu_bytes = draw.maybe(Draw::number);
+            let bridge = Bridge { mtu_bytes, mac, vlan_filtering: draw.flag(), ..Bridge::default() };
             let Decoded::Link(made, _) = read(link::create_bridge(&link.name, &bridge)) else { panic!("{bridge:?}") };
             assert_eq!((&made.name, made.kind.name()), (&link.name, "bridge"));
             assert_eq!(made.mtu_bytes, bridge.mtu_bytes.unwrap_or(0));

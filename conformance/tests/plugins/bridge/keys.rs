@@ -5,6 +5,7 @@ use crate::configs::{Attached, bridge, dual, first_ip, ip, layer2, v4, v6, with}
 use crate::subjects::{each, node, node_with_pod};
 use nix::mount::{MsFlags, mount, umount};
 use serde_json::{Value, json};
+use std::process::Command;
 use std::time::Duration;
 use testns::{Namespace, Node, Verb};
 
@@ -98,6 +99,21 @@ fn promisc_mode_is_set_and_never_cleared() {
         Attached::add(node, &bridge(json!({})), &node.container());
         assert!(node.host().link("br0").promiscuity > 0);
     });
+}
+
+/// Keys of ours, for a bridge that ADD makes: one that is there keeps what it has.
+#[test]
+fn a_new_bridge_forwards_groups_and_floods_multicast_if_asked_to() {
+    let node = node();
+    let shown = |own: Value| {
+        Attached::add(&node, &bridge(own), &node.container());
+        let output = node.host().enter(|| Command::new("ip").args(["-d", "link", "show", "br0"]).output().unwrap());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let before = shown(json!({"bridge": "br0", "groupForwardMask": 16384, "multicastSnooping": false}));
+    assert!(before.contains(" group_fwd_mask 0x4000 ") && before.contains(" mcast_snooping 0 "), "{before}");
+    let after = shown(json!({"bridge": "br0"}));
+    assert!(after.contains(" group_fwd_mask 0x4000 ") && after.contains(" mcast_snooping 0 "), "{after}");
 }
 
 /// macspoofchk: the bridge drops a frame whose source address is not the container's.

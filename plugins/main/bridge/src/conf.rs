@@ -26,6 +26,10 @@ pub struct Conf {
     pub mtu_bytes: Option<u32>,
     /// Sets the bridge promiscuous.
     pub promisc: bool,
+    /// The link-local groups that a new bridge forwards, a bit each; `None` is the kernel's default.
+    pub group_forward_mask: Option<u16>,
+    /// Whether a new bridge sends multicast only where somebody listens; `None` is the kernel's default.
+    pub multicast_snooping: Option<bool>,
     /// Flags of the container's port.
     pub port: Port,
     /// VLANs of the container's port; `None`: the bridge does not filter VLANs.
@@ -110,6 +114,8 @@ struct Wire {
     mtu: u16,
     hairpin_mode: bool,
     promisc_mode: bool,
+    group_forward_mask: u16,
+    multicast_snooping: Option<bool>,
     #[serde(deserialize_with = "conf::vlan_or_none")]
     vlan: u16,
     vlan_trunk: Option<Vec<WireTrunk>>,
@@ -152,6 +158,8 @@ impl FromConf for Conf {
             mac: conf::mac(&wire.args, &wire.runtime_config)?,
             force_address: wire.force_address,
             promisc: wire.promisc_mode,
+            group_forward_mask: Some(wire.group_forward_mask).filter(|mask| *mask != 0),
+            multicast_snooping: wire.multicast_snooping,
             mac_spoof_check: wire.macspoofchk,
             leave_down: wire.disable_container_interface,
             has_ipam: !wire.ipam.plugin.is_empty(),
@@ -175,6 +183,11 @@ impl Wire {
     fn refuse_contradictions(&self) -> Result<(), CniError> {
         if self.hairpin_mode && self.promisc_mode {
             return Err(invalid("hairpinMode and promiscMode exclude each other").at_key("promiscMode"));
+        }
+        // BR_GROUPFWD_RESTRICTED of the kernel's net/bridge/br_private.h: spanning tree, pause, and aggregation of links.
+        if self.group_forward_mask & 7 != 0 {
+            let why = "Linux forwards no group of the bits 1, 2 and 4";
+            return Err(CniError::invalid_key("groupForwardMask", self.group_forward_mask, why));
         }
         if self.disable_container_interface && !self.ipam.plugin.is_empty() {
             return Err(invalid("disableContainerInterface needs a network without ipam")

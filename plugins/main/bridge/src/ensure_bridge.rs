@@ -87,7 +87,13 @@ fn create(host: &Kernel, wanted: &Shared, mac: Option<Mac>) -> std::result::Resu
     // From its birth: another ADD that finds the bridge reports its address in a result, and CHECK holds it to that. Neither
     // do its ports change it then, nor udev.
     let (wanted, mac) = (&wanted.bridge, Some(mac.unwrap_or_else(Mac::random)));
-    let options = link::Bridge { mtu_bytes: wanted.mtu_bytes, mac, vlan_filtering: wanted.vlan_filtering };
+    let options = link::Bridge {
+        mtu_bytes: wanted.mtu_bytes,
+        mac,
+        vlan_filtering: wanted.vlan_filtering,
+        group_forward_mask: wanted.group_forward_mask,
+        multicast_snooping: wanted.multicast_snooping,
+    };
     match host.run(link::create_bridge(&wanted.name, &options)) {
         // Another ADD was faster.
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => {

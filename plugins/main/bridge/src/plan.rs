@@ -61,6 +61,8 @@ pub struct Bridge {
     pub vlan_filtering: bool,
     /// The bridge is promiscuous.
     pub promisc: bool,
+    pub group_forward_mask: Option<u16>,
+    pub multicast_snooping: Option<bool>,
 }
 
 /// The gateways of the lease, on the node.
@@ -153,6 +155,8 @@ fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> 
             mtu_bytes: conf.mtu_bytes,
             vlan_filtering: conf.vlans.is_some(),
             promisc: conf.promisc,
+            group_forward_mask: conf.group_forward_mask,
+            multicast_snooping: conf.multicast_snooping,
         },
         gateways: gateways(conf, has_lease, ips)?,
         keeps_mac: conf.gateway != Gateway::None && (conf.has_ipam || has_lease) && access_vlan(conf).is_none(),
@@ -308,10 +312,13 @@ impl fmt::Display for Own {
 
 impl fmt::Display for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Bridge { name, mtu_bytes, vlan_filtering, promisc } = &self.bridge;
+        let Bridge { name, mtu_bytes, vlan_filtering, promisc, group_forward_mask, multicast_snooping } = &self.bridge;
         let mtu = mtu_bytes.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
         let filtering = if *vlan_filtering { " vlan_filtering 1" } else { "" };
-        writeln!(f, "ip link add {name}{mtu} type bridge{filtering}")?;
+        write!(f, "ip link add {name}{mtu} type bridge{filtering}")?;
+        group_forward_mask.iter().try_for_each(|mask| write!(f, " group_fwd_mask {mask}"))?;
+        multicast_snooping.iter().try_for_each(|is_on| write!(f, " mcast_snooping {}", u8::from(*is_on)))?;
+        writeln!(f)?;
         writeln!(f, "sysctl net/ipv6/conf/{name}/accept_ra=0")?;
         writeln!(f, "ip link set {name} up{}", if *promisc { " promisc on" } else { "" })
     }

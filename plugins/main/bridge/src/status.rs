@@ -34,9 +34,12 @@ fn vlans(conf: &Conf, bridge: BridgeVlans) -> Result<(), CniError> {
 /// Makes what ADD would make.
 fn try_out(conf: &Conf) -> Result<(), CniError> {
     let vlan_filtering = conf.vlans.is_some();
+    let (mtu_bytes, multicast_snooping) = (conf.mtu_bytes, conf.multicast_snooping);
+    let options = Bridge { mtu_bytes, vlan_filtering, multicast_snooping, ..Bridge::default() };
     let words = if vlan_filtering { "bridge-vlan" } else { "bridge" };
+    let words = if multicast_snooping.is_some() { format!("{words}-multicast") } else { words.to_owned() };
     status::try_out(&format!("{words}{}", status::mtu_word(conf.mtu_bytes)), |net| {
-        net.run(link::create_bridge(&conf.bridge, &Bridge { mtu_bytes: conf.mtu_bytes, mac: None, vlan_filtering }))?;
+        net.run(link::create_bridge(&conf.bridge, &options))?;
         link::create_veth(net, &status::trial_veth(conf.mtu_bytes)).map(drop)
     })
 }

@@ -49,6 +49,11 @@ pub struct Bridge {
     pub mac: Option<Mac>,
     /// Whether the bridge filters VLANs (`vlan_filtering`).
     pub vlan_filtering: bool,
+    /// The link-local groups 01:80:c2:00:00:0X that are forwarded, a bit each (`group_fwd_mask`); the kernel refuses bits 0 to 2.
+    pub group_forward_mask: Option<u16>,
+    /// Whether multicast frames go to those ports only behind which somebody listens (`mcast_snooping`); `None` leaves the
+    /// kernel's default, which is true where it can.
+    pub multicast_snooping: Option<bool>,
 }
 
 /// Creates a bridge, down.
@@ -64,9 +69,15 @@ pub fn create_bridge(name: &str, bridge: &Bridge) -> Request {
     if let Some(mac) = bridge.mac {
         message = message.address(mac.0.to_vec());
     }
+    let mut options = Vec::new();
     if bridge.vlan_filtering {
-        message = message.set_info_data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
+        options.push(InfoBridge::VlanFiltering(true));
         wire_name.push_str(" vlan_filtering=1");
+    }
+    options.extend(bridge.group_forward_mask.map(InfoBridge::GroupFwdMask));
+    options.extend(bridge.multicast_snooping.map(InfoBridge::MulticastSnooping));
+    if !options.is_empty() {
+        message = message.set_info_data(InfoData::Bridge(options));
     }
     let feature = if bridge.vlan_filtering { Feature::BridgeVlanFiltering } else { Feature::Bridge };
     Request::new("create", format!("bridge {name}"), RouteNetlinkMessage::NewLink(message.build()))

@@ -27,6 +27,8 @@ fn defaults() {
             masquerade: None,
             mtu_bytes: None,
             promisc: false,
+            group_forward_mask: None,
+            multicast_snooping: None,
             port: Port {
                 hairpin: false,
                 isolated: false,
@@ -113,6 +115,12 @@ fn what_is_refused() {
         r#""disableContainerInterface":true,"ipam":{"type":"host-local"}"#,
         &expect![
             "code 7: cannot use network config: disableContainerInterface needs a network without ipam. An interface that stays down cannot use its addresses."
+        ],
+    );
+    check(
+        r#""groupForwardMask":5"#,
+        &expect![
+            "code 7: cannot use network config: key groupForwardMask = 5: Linux forwards no group of the bits 1, 2 and 4"
         ],
     );
     check(

@@ -47,10 +47,10 @@ fn layer_2() {
         "#]],
     );
     check(
-        r#","disableContainerInterface":true,"promiscMode":true"#,
+        r#","disableContainerInterface":true,"promiscMode":true,"groupForwardMask":16384,"multicastSnooping":false"#,
         None,
         &expect![[r#"
-            ip link add cni0 type bridge
+            ip link add cni0 type bridge group_fwd_mask 16384 mcast_snooping 0
             sysctl net/ipv6/conf/cni0/accept_ra=0
             ip link set cni0 up promisc on
             ip link add veth0b29d7cd master cni0 type veth peer eth0
