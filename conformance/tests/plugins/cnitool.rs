@@ -5,6 +5,7 @@ mod explain;
 mod gc;
 mod install;
 mod plan;
+mod prepare;
 mod readme_tour;
 mod show;
 

@@ -169,6 +169,8 @@ pub(crate) enum Verb {
     Gc(Gc),
     /// Report whether a network can take containers
     Status(Whole),
+    /// Make what the first container would: bridge, addresses, chains
+    Prepare(Prepare),
     /// Print the release of plugins and the versions they support
     Version {
         /// Plugins, by name
@@ -290,6 +292,17 @@ pub(crate) struct Whole {
     /// Not used; the reference wants one
     #[arg(hide = true)]
     pub(crate) _netns: Option<String>,
+}
+
+/// The network to prepare.
+#[derive(Debug, Args)]
+pub(crate) struct Prepare {
+    /// Network, by name, or the path of its file (with a /)
+    #[arg(add = ArgValueCompleter::new(completions::networks))]
+    pub(crate) network: String,
+    /// Also call CHECK in between: success says that the network takes containers, where STATUS is not answered
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 /// The networks to validate, and how strictly.

@@ -30,6 +30,7 @@ mod other_projects;
 mod output;
 mod parsed_network;
 mod plan;
+mod prepare;
 mod progress_line;
 mod repair;
 mod runtime_settings;
@@ -111,6 +112,7 @@ fn working(verb: &Verb) -> Option<&'static str> {
         Verb::Repair(_) => "repair",
         Verb::Gc(_) => "gc",
         Verb::Status(_) => "status",
+        Verb::Prepare(_) => "prepare",
         Verb::Version { .. } => "version",
         Verb::Validate(_) => "validate",
         Verb::Doctor(_) => "doctor",
@@ -179,6 +181,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Forget(words) => forget::run(&settings, words).await,
         Verb::Repair(words) => repair::run(&settings, words, output).await,
         Verb::Gc(words) => gc::run(&settings, words, Some(output)).await,
+        Verb::Prepare(words) => prepare::run(&settings, words, output).await,
         Verb::Status(network) => status::run(&settings, &network.network, output).await,
         Verb::Version { plugins } => version::run(&settings, plugins, output).await,
         Verb::Validate(words) => validate::output::run(&settings, words, output).await,

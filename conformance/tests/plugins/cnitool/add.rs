@@ -12,7 +12,7 @@ impl Tour {
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    fn reserved(&self) -> usize {
+    pub(super) fn reserved(&self) -> usize {
         let entries = std::fs::read_dir("/var/lib/cni/networks/office").unwrap();
         let starts = |name: &str| name.starts_with(&self.subnet);
         entries.filter(|entry| starts(entry.as_ref().unwrap().file_name().to_str().unwrap())).count()
