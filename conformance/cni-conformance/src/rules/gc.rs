@@ -20,7 +20,9 @@ pub(super) const CASES: &[Code] = &[
     ("gc.removes-what-is-stale/after-a-reboot", removes_after_a_reboot),
     ("gc.keeps-what-is-valid/one-interface-of-a-container", keeps_one_interface),
     ("gc.keeps-what-is-valid/packets-still-pass", keeps_connectivity),
-    ("gc.keeps-other-networks", keeps_other_networks),
+    ("gc.keeps-other-networks/other-name", |testbed| keeps_other_network(testbed, "another")),
+    ("gc.keeps-other-networks/longer-name", |testbed| keeps_other_network(testbed, "conformance2")),
+    ("gc.keeps-other-networks/other-case", |testbed| keeps_other_network(testbed, "Conformance")),
     ("gc.succeeds/valid-ones-that-it-never-saw", succeeds_with_unknown_ones),
     ("gc.forwards", forwards),
 ];
@@ -119,7 +121,7 @@ fn second_interface(testbed: &Testbed, pod: &Container) -> Result<Attachment, St
     Ok(other)
 }
 
-fn keeps_other_networks(testbed: &Testbed) -> Result<(), Stop> {
+fn keeps_other_network(testbed: &Testbed, name: &str) -> Result<(), Stop> {
     let (own, others) = (testbed.pod().attachment(), testbed.pod().attachment());
     // From their own IPAM plugin both networks could get the same address.
     let config = |verb, attachment: &Attachment| {
@@ -127,7 +129,7 @@ fn keeps_other_networks(testbed: &Testbed) -> Result<(), Stop> {
             .unwrap_or_else(|_| testbed.config_for(verb, attachment))
     };
     testbed.make(&testbed.call_with(Verb::Add, config(Verb::Add, &own), &own))?.succeeds()?;
-    let another = with_key(config(Verb::Add, &others), "name", json!("another"));
+    let another = with_key(config(Verb::Add, &others), "name", json!(name));
     let added = testbed.make(&testbed.call_with(Verb::Add, &another, &others))?.succeeds();
     let result = added.map_err(|_failed| skip("its ADD fails in a second network of the same config"))?;
     // A file with the entries of all networks is still there without some of them. The kit's own IPAM plugin has one.

@@ -15,6 +15,7 @@ use testns::{Container, Hop, Route, Verb};
 /// The cases of `prev_result.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("add.passes-prev-result-on/interfaces", passes_interfaces_on),
+    ("add.passes-prev-result-on/devices", passes_devices_on),
     ("add.passes-prev-result-on/macs", |testbed| passes_of_links_on(testbed, "mac")),
     ("add.passes-prev-result-on/mtus", |testbed| passes_of_links_on(testbed, "mtu")),
     ("add.passes-prev-result-on/ips", passes_ips_on),
@@ -26,6 +27,8 @@ pub(super) const CASES: &[Code] = &[
 
 /// Addresses that an interface has beside its first, and the gateway of the last.
 const MORE: [&str; 2] = ["198.18.0.9/24", "2001:db8:77::9/64"];
+/// What else 1.1.0 has of an interface.
+const DEVICE: [(&str, &str); 2] = [("socketPath", "/run/vhost/net1.sock"), ("pciID", "0000:03:00.1")];
 const GATEWAYS: [&str; 2] = ["198.18.0.1", "2001:db8:77::1"];
 
 /// An ADD of a plugin that is not the first of its chain.
@@ -149,6 +152,9 @@ fn enriched(pod: &Container, mut result: Value) -> Value {
     }
     inside.set_mtu(&name, MTU);
     result["interfaces"][index]["mtu"] = json!(MTU);
+    for (key, value) in DEVICE {
+        result["interfaces"][index][key] = json!(value);
+    }
     for (address, gateway) in MORE.iter().zip(GATEWAYS) {
         inside.add_address(&name, address);
         push(&mut result, "ips", json!({ "address": address, "gateway": gateway, "interface": index }));
@@ -211,6 +217,13 @@ fn passes_interfaces_on(testbed: &Testbed) -> Result<(), Stop> {
     let later = Later::add(testbed, &[])?;
     let is_there = |entry: &Value| later.link(testbed, entry).is_some();
     later.keeps("interfaces", is_there, |entry, other| same(entry, other, &["name", "sandbox"]))
+}
+
+fn passes_devices_on(testbed: &Testbed) -> Result<(), Stop> {
+    let later = Later::add(testbed, &[])?;
+    let is_there = |entry: &Value| later.link(testbed, entry).is_some() && entry.get(DEVICE[0].0).is_some();
+    let keys = ["name", "sandbox", DEVICE[0].0, DEVICE[1].0];
+    later.keeps("interfaces", is_there, |entry, other| same(entry, other, &keys))
 }
 
 /// A plugin may have changed what it is of a link, and then says so.

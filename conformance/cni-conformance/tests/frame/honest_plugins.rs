@@ -269,7 +269,7 @@ fn a_config_that_one_network_can_have_is_no_finding_of_gc() {
     let refuses = "case $stdin in *'\"name\":\"another\"'*) echo '{\"code\":100,\"msg\":\"the range is in use\"}'; exit 1 ;; esac";
     let script = pool(refuses, "").replace("1.0.0", "1.1.0");
     of_pool(&script, 200, &["--rule", "gc.keeps-other-networks"])
-        .has(0, &["its ADD fails in a second network of the same config", &sum(0, 0, 1, 0)]);
+        .has(0, &["its ADD fails in a second network of the same config", &sum(2, 0, 1, 0)]);
 }
 
 /// The error object is asked for by a rule of its own.

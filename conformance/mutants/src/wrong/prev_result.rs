@@ -26,6 +26,7 @@ pub(super) const ACTS: &[Act] = &[
         })
     }),
     ("drops-mtus", |call| drops_of(call, "interfaces", "mtu")),
+    ("drops-sockets-and-devices", |call| drops_of(call, "interfaces", "pciID")),
     ("drops-the-table-of-routes", |call| drops_of(call, "routes", "table")),
     ("doubles-addresses", |call| doubles(call, "ips")),
     ("doubles-routes", |call| doubles(call, "routes")),
