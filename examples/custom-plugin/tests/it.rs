@@ -181,7 +181,7 @@ fn the_readme_shows_the_plugin_and_the_conflist() {
     };
     assert_eq!(blocks("json"), [CONFLIST]);
     let shown = blocks("rust");
-    assert_eq!(shown.len(), 3);
+    assert_eq!(shown.len(), 2);
     for block in shown {
         assert!(include_str!("../src/main.rs").contains(&block), "the plugin is another one:\n{block}");
     }
