@@ -27,7 +27,7 @@ pub(super) const CASES: &[Code] = &[
 
 /// Addresses that an interface has beside its first, and the gateway of the last.
 const MORE: [&str; 2] = ["198.18.0.9/24", "2001:db8:77::9/64"];
-/// What else 1.1.0 has of an interface.
+/// Keys of an interface, and values, that came with 1.1.0.
 const DEVICE: [(&str, &str); 2] = [("socketPath", "/run/vhost/net1.sock"), ("pciID", "0000:03:00.1")];
 const GATEWAYS: [&str; 2] = ["198.18.0.1", "2001:db8:77::1"];
 

@@ -329,7 +329,7 @@ fn a_finding_is_not_left_to_a_rule_that_the_same_trial_has_kept() {
         .has(1, &["FAILED check.passes-after-add", "FAILED check.bears-later-plugins"]);
 }
 
-/// Those of a service are on each container, whenever it comes.
+/// A service address is on each container, whenever it comes.
 #[test]
 fn an_address_that_every_container_gets_is_not_given_twice() {
     let rules = ["--rule", "concurrency.no-address-twice", "--rule", "concurrency.containers-at-once", "--case", "8"];
