@@ -1,7 +1,7 @@
 //! The kernel's answers about the ruleset, and the same written again.
 
 use netops::fuzzing::nft_encoded;
-use netops::nft::{Body, Change, Family, RuleInfo, Transaction, parse_replies};
+use netops::nft::{Body, Change, Element, Family, RuleInfo, Transaction, parse_replies};
 
 /// The bytes of one read.
 pub fn nft_replies(data: &[u8]) {
@@ -10,6 +10,7 @@ pub fn nft_replies(data: &[u8]) {
     for reply in replies {
         match reply.body {
             Body::Rule(rule) => rule_is_kept(rule),
+            Body::Elements(all) => all.into_iter().for_each(element_is_kept),
             Body::Ack
             | Body::Refused { .. }
             | Body::Done
@@ -43,6 +44,14 @@ fn rule_is_kept(rule: RuleInfo) {
     let Some(Body::Rule(back)) = read_back(Change::AppendRule(sent)) else { return };
     assert_eq!((&back.table, &back.chain, &back.exprs), (&rule.table, &rule.chain, &rule.exprs));
     is_cut(back.comment, rule.comment);
+}
+
+/// Nothing of an element gets lost on the way to the kernel.
+fn element_is_kept(element: Element) {
+    let Some(Body::Elements(back)) = read_back(Change::AddElement(element.clone())) else { return };
+    let [back] = &back[..] else { panic!("{back:?}") };
+    assert_eq!((&back.set, &back.key, &back.data), (&element.set, &element.key, &element.data));
+    is_cut(back.comment.clone(), element.comment);
 }
 
 /// A comment that is too long for its field is cut at its end.

@@ -85,7 +85,7 @@ impl Decoding {
             Expr::Masquerade => self.target(Target::Masquerade),
             Expr::Dnat { family, address, port } => self.target(Target::Dnat(self.dnat(*family, *address, *port)?)),
             Expr::SetMark(from) => self.target(Target::SetMark(self.set_mark(*from)?)),
-            Expr::InSet(..) | Expr::VerdictMap(..) | Expr::Other { .. } => return None,
+            Expr::InSet(..) | Expr::VerdictMap(..) | Expr::Map(..) | Expr::Other { .. } => return None,
         }
         Some(())
     }

@@ -35,6 +35,13 @@ impl Register {
     pub const R1: Self = Self(1);
     /// The next 16 bytes: the second field of a concatenation whose first is an ifname.
     pub const R2: Self = Self(2);
+
+    /// The register of the 32-bit word with this index, of the 16 that all registers are: where a field of a concatenation is.
+    /// The kernel calls each fourth by the old name (`nft_dump_register`).
+    #[must_use]
+    pub const fn word(index: u32) -> Self {
+        if index.is_multiple_of(4) { Self(index / 4 + 1) } else { Self(8 + index) }
+    }
 }
 
 /// The verdict on a packet (`enum nft_verdicts`).
@@ -151,6 +158,8 @@ pub enum Expr {
     InSet(Name, Register),
     /// Applies the verdict that a map has for the register's value; continues if it has none.
     VerdictMap(Name, Register),
+    /// Loads what a map has for the first register's value into the second; ends the rule if it has nothing.
+    Map(Name, Register, Register),
     /// Applies a verdict.
     Verdict(Verdict),
     /// Source NAT to the address of the outgoing interface.
@@ -178,7 +187,7 @@ impl Expr {
             Self::Match(_) => "match",
             Self::Target(_) => "target",
             Self::Cmp(..) => "cmp",
-            Self::InSet(..) | Self::VerdictMap(..) => "lookup",
+            Self::InSet(..) | Self::VerdictMap(..) | Self::Map(..) => "lookup",
             Self::Verdict(_) | Self::Load(..) => "immediate",
             Self::Masquerade => "masq",
             Self::Counter => "counter",
@@ -246,6 +255,11 @@ impl Expr {
                 w.be32(2, from.0);
                 w.be32(3, Register::VERDICT.0);
             }
+            Self::Map(map, from, to) => {
+                w.text(1, map);
+                w.be32(2, from.0);
+                w.be32(3, to.0);
+            }
             Self::Verdict(verdict) => {
                 w.be32(1, Register::VERDICT.0);
                 w.nest(2, |w| verdict.encode(w));
@@ -310,7 +324,7 @@ impl Expr {
                 match register(3) {
                     None => Self::InSet(set, register(2)?),
                     Some(Register::VERDICT) => Self::VerdictMap(set, register(2)?),
-                    Some(_) => return None,
+                    Some(to) => Self::Map(set, register(2)?, to),
                 }
             }
             "immediate" if register(1)? == Register::VERDICT => Self::Verdict(Verdict::parse(data.nested(2))?),
@@ -427,6 +441,7 @@ impl fmt::Display for Expr {
             Self::VerdictMap(map, from) => {
                 write!(f, "[ lookup reg {} set {map} dreg 0 ]", from.0)
             }
+            Self::Map(map, from, to) => write!(f, "[ lookup reg {} set {map} dreg {} ]", from.0, to.0),
             Self::Verdict(verdict) => write!(f, "[ immediate reg 0 {verdict} ]"),
             Self::MaskXor(register, mask, xor) => {
                 let (r, mask, xor) = (register.0, Words(mask), Words(xor));

@@ -10,6 +10,7 @@ mod extension;
 mod object;
 mod query;
 mod reply;
+mod set;
 mod socket;
 mod statement;
 pub mod trace;
@@ -21,9 +22,12 @@ pub use extension::{Extension, ExtensionKind};
 pub use object::{BaseChain, Chain, ChainType, Family, Hook, Name, Rule, Table};
 pub use query::{Look, Wanted};
 pub use reply::{BaseInfo, Body, ChainInfo, Reply, RuleInfo, TableInfo, Undecoded, parse_replies};
+pub use set::{Data, DataType, Element, MapOf, Set};
 pub(crate) use socket::rest;
 pub use socket::{MAX_CHANGES, Nft};
-pub use statement::{Side, address_in, load_address, load_ether_saddr, nfproto_is, normalised, octets};
+pub use statement::{
+    Side, address_in, load_address, load_address_to, load_ether_saddr, nfproto_is, normalised, octets,
+};
 pub use transaction::{Change, Transaction};
 
 /// The bytes of a transaction, for [`crate::fuzzing`].

@@ -3,10 +3,11 @@
 use nix::errno::Errno;
 
 use super::extension::ExtensionKind;
-use super::object::{Chain, Family, Rule, Table};
+use super::object::{Chain, Family, Name, Rule, Table};
 use super::reply::{Body, ChainInfo, TableInfo, Undecoded, comment_of};
-use super::socket::Nft;
-use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETTABLE, NEWRULE};
+use super::set::Element;
+use super::socket::{MAX_CHANGES, Nft};
+use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, NEWRULE};
 use super::wire::{RawMessage, Writer};
 use crate::error::{OpError, Result};
 
@@ -142,6 +143,51 @@ impl Nft {
             Body::Rule(rule) => Some(rule.of(family)),
             _ => None,
         })
+    }
+
+    /// Finds elements by their keys, with one send for many; `None` for each that is not there, or whose set is not. The cost does not
+    /// depend on how many others there are. Needs a kernel from 4.16 on.
+    ///
+    /// # Errors
+    /// The first error except absence.
+    pub fn find_elements(&mut self, wanted: &[Element]) -> Result<Vec<Option<Element>>> {
+        let mut all = Vec::with_capacity(wanted.len());
+        for part in wanted.chunks(MAX_CHANGES) {
+            let mut w = Writer::default();
+            let mut asked = Vec::with_capacity(part.len());
+            for element in part {
+                let ask = |w: &mut Writer| {
+                    w.text(1, &element.table.name);
+                    element.encode(false, w);
+                };
+                asked.push((self.write_request(&mut w, GETSETELEM, 0, element.table.family, ask), element));
+            }
+            self.send_requests(w, &"nft elements")?;
+            for (seq, element) in asked {
+                all.push(self.receive_answer(seq, &format_args!("nft element {element}"), |body| match body {
+                    Body::Elements(found) => found.into_iter().next(),
+                    _ => None,
+                })?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Lists the elements of a set; empty if the set does not exist.
+    ///
+    /// # Errors
+    /// As [`Nft::list_chains`].
+    pub fn list_elements(&mut self, table: &Table, set: &Name) -> Result<Vec<Element>> {
+        let ask = |w: &mut Writer| {
+            w.text(1, &table.name);
+            w.text(2, set);
+        };
+        let object = format_args!("elements of nft set {table} {set}");
+        let found = self.list(GETSETELEM, table.family, &object, ask, |body| match body {
+            Body::Elements(found) => Some(found),
+            _ => None,
+        })?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// Whether nf_tables rules can use this iptables extension on this kernel.

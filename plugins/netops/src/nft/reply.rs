@@ -4,7 +4,8 @@ use nix::errno::Errno;
 
 use super::expr::Expr;
 use super::object::{BaseChain, Family, Rule, Table};
-use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NEWRULE, NEWTABLE, NOTE};
+use super::set::Element;
+use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NEWRULE, NEWSETELEM, NEWTABLE, NOTE};
 use super::wire::{Attrs, HEADER_LEN, RawMessage, RawMessages, c_text, u32_ne};
 
 // linux/netlink.h.
@@ -45,6 +46,8 @@ pub enum Body {
     Chain(ChainInfo),
     /// A rule.
     Rule(RuleInfo),
+    /// Elements of a set.
+    Elements(Vec<Element>),
     /// The generation of the ruleset.
     Generation(u32),
     /// Any other message, with its type.
@@ -204,6 +207,7 @@ pub(super) fn parse_reply(message: RawMessage<'_>) -> Reply {
         NEWTABLE => Body::Table(parse_table(message.attrs())),
         NEWCHAIN => Body::Chain(parse_chain(message.attrs())),
         NEWRULE => Body::Rule(parse_rule(message)),
+        NEWSETELEM => Body::Elements(Element::parse_all(message)),
         NEWGEN => Body::Generation(message.attrs().be32(1).unwrap_or_default()),
         other => Body::Other(other),
     };
@@ -280,7 +284,7 @@ fn parse_rule(message: RawMessage<'_>) -> RuleInfo {
 }
 
 /// Finds a text in nft(8)'s userdata, a list of (type, length, value).
-fn parse_userdata(mut userdata: &[u8], wanted: u8) -> Option<String> {
+pub(super) fn parse_userdata(mut userdata: &[u8], wanted: u8) -> Option<String> {
     while let [kind, length, rest @ ..] = userdata {
         let value = rest.get(..usize::from(*length))?;
         if *kind == wanted {

@@ -26,6 +26,12 @@ pub fn nfproto_is(family_of: IpAddr) -> [Expr; 2] {
 /// Loads an address of this family from the packet into the first register.
 #[must_use]
 pub fn load_address(side: Side, family_of: IpAddr) -> Expr {
+    load_address_to(side, family_of, Register::R1)
+}
+
+/// The same into another register.
+#[must_use]
+pub fn load_address_to(side: Side, family_of: IpAddr, to: Register) -> Expr {
     // RFC 791: source at 12, destination at 16. RFC 8200: source at 8, destination at 24.
     let (offset, length) = match (side, family_of) {
         (Side::Source, IpAddr::V4(_)) => (12, 4),
@@ -33,7 +39,7 @@ pub fn load_address(side: Side, family_of: IpAddr) -> Expr {
         (Side::Source, IpAddr::V6(_)) => (8, 16),
         (Side::Destination, IpAddr::V6(_)) => (24, 16),
     };
-    Expr::Payload { base: Base::Network, offset, length, to: Register::R1 }
+    Expr::Payload { base: Base::Network, offset, length, to }
 }
 
 /// `ip daddr 10.1.0.0/24` and the like, as nft(8) and iptables encode it: whole bytes are compared directly, and a mask

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::object::{Chain, Rule, Table};
+use super::set::{Element, Set};
 use super::wire::{Header, Writer};
 
 // linux/netfilter/nfnetlink.h and nf_tables.h.
@@ -16,6 +17,10 @@ const DELCHAIN: u16 = SUBSYS | 5;
 pub(super) const NEWRULE: u16 = SUBSYS | 6;
 pub(super) const GETRULE: u16 = SUBSYS | 7;
 const DELRULE: u16 = SUBSYS | 8;
+const NEWSET: u16 = SUBSYS | 9;
+pub(super) const NEWSETELEM: u16 = SUBSYS | 12;
+pub(super) const GETSETELEM: u16 = SUBSYS | 13;
+const DELSETELEM: u16 = SUBSYS | 14;
 pub(super) const NEWGEN: u16 = SUBSYS | 15;
 pub(super) const GETGEN: u16 = SUBSYS | 16;
 pub(super) const TRACE: u16 = SUBSYS | 17;
@@ -29,6 +34,7 @@ const SUBSYS_RES_ID: u16 = 10;
 pub(super) const REQUEST: u16 = 0x01;
 pub(super) const ACK: u16 = 0x04;
 pub(super) const DUMP: u16 = 0x300;
+const EXCLUSIVE: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 
@@ -55,6 +61,12 @@ pub enum Change {
         /// The chain's priority.
         priority: i32,
     },
+    /// Creates the set if it is missing; the elements of an existing one stay.
+    EnsureSet(Set),
+    /// Adds an element to its set; `EEXIST` if the key has one, whatever it is.
+    AddElement(Element),
+    /// Deletes the element with this key; `ENOENT` if there is none.
+    DeleteElement(Element),
     /// Appends a rule to its chain.
     AppendRule(Rule),
     /// Inserts a rule at the start of its chain.
@@ -81,6 +93,9 @@ impl Change {
         match self {
             Self::EnsureTable(_) | Self::WakeTable(_) | Self::OwnTable(_) => (NEWTABLE, CREATE),
             Self::EnsureChain(_) | Self::EnsureLinkChain { .. } => (NEWCHAIN, CREATE),
+            Self::EnsureSet(_) => (NEWSET, CREATE),
+            Self::AddElement(_) => (NEWSETELEM, CREATE | EXCLUSIVE),
+            Self::DeleteElement(_) => (DELSETELEM, 0),
             Self::AppendRule(_) => (NEWRULE, CREATE | APPEND),
             Self::PrependRule(_) | Self::InsertRule { .. } => (NEWRULE, CREATE),
             Self::FlushChain(_) | Self::DeleteRule(_) => (DELRULE, 0),
@@ -102,6 +117,8 @@ impl Change {
             | Self::PrependRule(rule)
             | Self::InsertRule { rule, .. }
             | Self::DeleteRule(rule) => &rule.table,
+            Self::EnsureSet(set) => &set.table,
+            Self::AddElement(element) | Self::DeleteElement(element) => &element.table,
         }
     }
 
@@ -113,11 +130,13 @@ impl Change {
             | Self::OwnTable(_)
             | Self::EnsureChain(_)
             | Self::EnsureLinkChain { .. }
+            | Self::EnsureSet(_)
+            | Self::AddElement(_)
             | Self::AppendRule(_)
             | Self::PrependRule(_)
             | Self::InsertRule { .. } => "create",
             Self::FlushChain(_) => "flush",
-            Self::DeleteTable(_) | Self::DeleteChain(_) | Self::DeleteRule(_) => "delete",
+            Self::DeleteTable(_) | Self::DeleteChain(_) | Self::DeleteRule(_) | Self::DeleteElement(_) => "delete",
         }
     }
 
@@ -137,6 +156,8 @@ impl Change {
             | Self::PrependRule(rule)
             | Self::InsertRule { rule, .. }
             | Self::DeleteRule(rule) => format!("nft rule {rule}"),
+            Self::EnsureSet(set) => format!("nft set {} {}", set.table, set.name),
+            Self::AddElement(element) | Self::DeleteElement(element) => format!("nft element {element}"),
         }
     }
 
@@ -149,6 +170,9 @@ impl Change {
             Self::FlushChain(_) | Self::DeleteRule(_) => "NFT_MSG_DELRULE",
             Self::DeleteTable(_) => "NFT_MSG_DELTABLE",
             Self::DeleteChain(_) => "NFT_MSG_DELCHAIN",
+            Self::EnsureSet(_) => "NFT_MSG_NEWSET",
+            Self::AddElement(_) => "NFT_MSG_NEWSETELEM",
+            Self::DeleteElement(_) => "NFT_MSG_DELSETELEM",
         }
     }
 
@@ -172,6 +196,9 @@ impl Change {
                 w.text(7, "filter");
             }
             Self::DeleteChain(chain) => w.text(3, &chain.name),
+            Self::EnsureSet(set) => set.encode(w),
+            Self::AddElement(element) => element.encode(true, w),
+            Self::DeleteElement(element) => element.encode(false, w),
             Self::FlushChain(chain) => w.text(2, &chain.name),
             Self::AppendRule(rule) | Self::PrependRule(rule) => encode_rule(rule, w),
             Self::InsertRule { rule, before } => {
@@ -223,7 +250,7 @@ pub(super) const NOTE: u8 = 0xc1;
 
 /// A text in nft(8)'s form: type, length, text, NUL. A text that is too long for one byte of length is cut at a
 /// character boundary.
-fn userdata(kind: u8, text: &str) -> Vec<u8> {
+pub(super) fn userdata(kind: u8, text: &str) -> Vec<u8> {
     let end = text.floor_char_boundary(usize::from(u8::MAX) - 1);
     let text = text.get(..end).unwrap_or_default().as_bytes();
     let length = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
@@ -267,7 +294,11 @@ impl Transaction {
         let deletes = |change: &Change| {
             matches!(
                 change,
-                Change::FlushChain(_) | Change::DeleteTable(_) | Change::DeleteChain(_) | Change::DeleteRule(_)
+                Change::FlushChain(_)
+                    | Change::DeleteTable(_)
+                    | Change::DeleteChain(_)
+                    | Change::DeleteRule(_)
+                    | Change::DeleteElement(_)
             )
         };
         self.changes.iter().any(deletes)
