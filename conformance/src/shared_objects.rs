@@ -15,9 +15,12 @@ pub fn nft_for_containers(node: &Node) -> Vec<String> {
     lines
 }
 
-/// Tables, the base chains, and the masquerade rules that lead to the chains of containers.
+/// Tables, the base chains, and the masquerade rules that lead to the chains of containers. Of shared rules all but elements.
 fn is_shared_nft(line: &str) -> bool {
     let Some(object) = line.strip_prefix("nft ") else { return false };
+    if object.contains("cni_shared") {
+        return !object.starts_with("element");
+    }
     let is_masquerade = object.contains("\"cni_plugins_masquerade\"");
     match object.split(' ').next() {
         Some("table") => true,

@@ -214,19 +214,31 @@ fn an_administrators_exemption_is_respected() {
 fn each_backend_masquerades_and_is_removed() {
     testns::needs!(has_iptables());
     let cases = Remains::ALL.into_iter().flat_map(|remains| [(remains, true), (remains, false)]);
-    for (backend, (remains, with_result)) in cases.flat_map(|case| [("iptables", case), ("nftables", case)]) {
+    let forms = |case| {
+        [("ipMasqBackend", "iptables"), ("ipMasqBackend", "nftables"), ("rules", "shared")].map(|form| (form, case))
+    };
+    for ((key, form), (remains, with_result)) in cases.flat_map(forms) {
         let node = node();
-        let (remote, pod) = (machine_outside(&node), node.container());
-        let mut attached = Attached::add(&node, &config(json!({"ipMasqBackend": backend})), &pod);
-        assert!(rules(&node) > 0);
-        assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"), "{backend}");
+        let (remote, pod, other) = (machine_outside(&node), node.container(), node.container());
+        let own = config(json!({key: form}));
+        // Alternately by ptp, which has the same keys.
+        let routed = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}]}));
+        let network = if with_result { own } else { with(own, json!({"type": "ptp", "ipam": routed})) };
+        let mut attached = Attached::add(&node, &network, &pod);
+        let before = rules(&node);
+        let second = Attached::add(&node, &network, &other);
+        assert!(form == "shared" || rules(&node) > before && before > 0);
+        assert!(form != "shared" || rules(&node) == before, "a rule was made for a container");
+        assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"), "{form}");
+        assert_eq!(seen_by(other.namespace(), "10.7.0.3", pod.namespace()), ip("10.7.0.2"), "{form}");
         attached.check().ok();
         let _held = File::open(pod.namespace().path()).unwrap();
         attached.attachment = pod.leave(remains);
         let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
         let call = if with_result { attached.call(Verb::Del) } else { bare };
         call.run(&node).ok();
-        let what = format!("{backend}, {remains:?}, prevResult {with_result}");
+        second.check_and_del();
+        let what = format!("{form}, {remains:?}, prevResult {with_result}");
         assert_eq!((nft_for_containers(&node), iptables_rules(&node)), (vec![], vec![]), "{what}");
     }
 }
@@ -241,9 +253,16 @@ fn del_does_not_go_by_the_config() {
         (json!({}), json!({"ipMasqBackend": "iptables"})),
         (json!({"ipMasqBackend": "iptables"}), json!({"ipMasq": false})),
         (json!({"ipMasqBackend": "iptables"}), json!({"ipMasqBackend": "nftables"})),
+        (json!({"rules": "shared"}), json!({"ipMasqBackend": "nftables"})),
+        (json!({}), json!({"rules": "shared"})),
+        (json!({"ipMasqBackend": "nftables"}), json!({"rules": "shared"})),
     ] {
         let (node, pod) = node_with_pod();
-        Attached::add(&node, &config(at_add.clone()), &pod);
+        let mut attached = Attached::add(&node, &config(at_add.clone()), &pod);
+        if at_del["ipMasq"].is_null() {
+            attached.config = config(at_del.clone());
+            attached.check().ok();
+        }
         node.call(Verb::Del, config(at_del.clone()), &pod).ok();
         assert_eq!(iptables_rules(&node), [""; 0], "{at_add} {at_del}");
         let left: Vec<_> = nft_for_containers(&node).into_iter().filter(|line| line.contains("cni_")).collect();

@@ -201,7 +201,9 @@ impl ConfObject {
             let elsewhere = if ignored.path == ignored.key { COMMON_KEYS } else { &[] };
             ignored.meant(elsewhere).map(|meant| Misspelt { path: ignored.path.clone(), meant: meant.to_owned() })
         };
-        let mut all: Vec<Misspelt> = self.ignored.borrow().iter().filter_map(resembling).collect();
+        // `routes` is a key of address plugins, and not meant as `rules`.
+        let is_clear = |ignored: &&Ignored| ignored.path != "routes";
+        let mut all: Vec<Misspelt> = self.ignored.borrow().iter().filter(is_clear).filter_map(resembling).collect();
         // Noted for each type that was decoded.
         let mut seen = BTreeSet::new();
         all.retain(|misspelt| seen.insert(misspelt.path.clone()));

@@ -9,7 +9,7 @@ use netops::nft::{Family, Nft};
 
 use crate::names_and_comments::{Names, OfNetwork};
 use crate::spoof_guard::{self, Idle};
-use crate::{Filter, iptables, nftables_masquerade};
+use crate::{Filter, iptables, nftables_masquerade, shared};
 
 /// An object of a network, with what its comment says about the attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +76,9 @@ pub fn networks(search_path: &str) -> Result<BTreeSet<String>> {
         Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => return Ok(BTreeSet::new()),
         Err(error) => return Err(error),
     };
-    let mut comments: Vec<String> =
-        nftables_masquerade::list(&mut nft)?.into_iter().map(|(comment, _)| comment).collect();
+    let mut own = nftables_masquerade::list(&mut nft)?;
+    own.extend(shared::masquerade::list(&mut nft)?);
+    let mut comments: Vec<String> = own.into_iter().map(|(comment, _)| comment).collect();
     comments.extend(iptables::masquerade::comments(&mut nft, search_path)?);
     Ok(comments.iter().filter_map(|comment| network_of(comment)).map(str::to_owned).collect())
 }
@@ -91,7 +92,9 @@ fn network_of(comment: &str) -> Option<&str> {
 fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted>> {
     let (mut found, of) = (Vec::new(), OfNetwork::new(network));
     let noted = |comment: Option<&str>, address, object| Noted::of(&of, comment, address, object);
-    for (comment, address) in nftables_masquerade::list(nft)? {
+    let mut own = nftables_masquerade::list(nft)?;
+    own.extend(shared::masquerade::list(nft)?);
+    for (comment, address) in own {
         let object = address.map_or("masquerade".to_owned(), |address| format!("masquerade of {address}"));
         found.extend(noted(Some(&comment), address, object));
     }

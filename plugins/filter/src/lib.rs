@@ -19,6 +19,7 @@ mod names_and_comments;
 
 mod masquerade;
 mod nftables_masquerade;
+mod shared;
 mod spoof_guard;
 
 pub mod iptables;
@@ -232,7 +233,11 @@ pub fn gc<'a>(network: &str, sweep: impl Into<Sweep<Names<'a>>>, search_path: &s
     let sweep = sweep.into();
     let stale = Stale::new(network, &sweep);
     carry_on(search_path, |Filter { nft, .. }| {
-        let steps = [nftables_masquerade::gc(nft, &stale), iptables::masquerade::gc(nft, search_path, network, &sweep)];
+        let steps = [
+            nftables_masquerade::gc(nft, &stale),
+            shared::masquerade::gc(nft, &stale),
+            iptables::masquerade::gc(nft, search_path, network, &sweep),
+        ];
         steps.into_iter().filter_map(Result::err).collect()
     })
 }

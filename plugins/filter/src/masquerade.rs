@@ -1,12 +1,12 @@
 //! Masquerade: which backend makes, compares and removes its rules. Those of iptables are `iptables/masquerade.rs`'s, those of
-//! nf_tables alone `nftables_masquerade.rs`'s.
+//! nf_tables alone `nftables_masquerade.rs`'s, shared ones `shared/masquerade.rs`'s.
 
 use ipnetwork::IpNetwork;
 use netops::OpError;
 use netops::error::Result;
-use netops::nft::Family;
+use netops::nft::{Family, Nft};
 
-use crate::{Filter, Names, RemovalHints, iptables, lacking, nftables_masquerade};
+use crate::{Filter, Names, RemovalHints, iptables, lacking, nftables_masquerade, shared};
 
 /// The backend of masquerade: key `ipMasqBackend`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,7 +18,12 @@ pub enum Backend {
     Iptables,
     /// nf_tables over netlink; no executable is needed.
     Nftables,
+    /// Key `rules`: elements in sets of nf_tables; no rule is made for a container.
+    Shared,
 }
+
+/// The parts of the kernel that shared rules need.
+const SHARED_NEEDS: &str = "nf_tables with sets, nft_chain_nat and nft_masq (Linux 4.18)";
 
 impl Filter {
     /// Masquerades packets from these addresses (each with its prefix), unless they are sent to their own prefix or to
@@ -29,6 +34,10 @@ impl Filter {
     /// # Errors
     /// The refusal of the kernel or iptables.
     pub fn add_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+        if backend == Backend::Shared {
+            let added = shared::masquerade::add(&mut self.nft, attachment, addresses);
+            return added.map_err(|error| lacking(error, "masquerade by shared rules", SHARED_NEEDS));
+        }
         if backend != Backend::Nftables {
             if iptables::masquerade::add(&mut self.nft, &self.search_path, attachment, addresses)? {
                 return Ok(());
@@ -41,18 +50,29 @@ impl Filter {
         nftables_masquerade::add(&mut self.nft, attachment, addresses)
     }
 
-    /// Compares the rules with those that [`Filter::add_masquerade`] makes. Rules of the other backend are accepted:
+    /// Compares the rules with those that [`Filter::add_masquerade`] makes. Rules of another backend are accepted:
     /// the config may have changed since ADD, or another program made them.
     ///
     /// # Errors
     /// The first rule that is missing or different.
     pub fn check_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+        let by_shared = |nft: &mut Nft| shared::masquerade::check(nft, attachment, addresses);
+        if backend == Backend::Shared && by_shared(&mut self.nft).is_ok() {
+            return Ok(());
+        }
         let by_iptables = iptables::masquerade::check(&mut self.nft, &self.search_path, attachment, addresses);
         if by_iptables.is_ok() {
             return by_iptables;
         }
         let by_nftables = nftables_masquerade::check(&mut self.nft, attachment, addresses);
-        if backend == Backend::Nftables { by_nftables } else { by_nftables.or(by_iptables) }
+        if by_nftables.is_ok() {
+            return by_nftables;
+        }
+        match (backend, by_shared(&mut self.nft)) {
+            (Backend::Shared, by_shared) | (_, by_shared @ Ok(())) => by_shared,
+            (Backend::Nftables, Err(_)) => by_nftables,
+            (Backend::Default | Backend::Iptables, Err(_)) => by_iptables,
+        }
     }
 
     /// Removes the masquerade rules of an attachment, ours and the reference plugins', in either backend.
@@ -64,22 +84,29 @@ impl Filter {
         // Most attachments have rules of one backend or none, which one send shows.
         let ([both, each_ip, each_ip6], [ip, ip6]) =
             (nftables_masquerade::places(), iptables::masquerade::places(attachment));
-        let (own, has_chain) = match nft.find_chains([&both, &each_ip, &each_ip6, &ip, &ip6]) {
-            Ok([both, each_ip, each_ip6, ip, ip6]) => (
-                nftables_masquerade::remove(
-                    nft,
-                    attachment,
-                    &nftables_masquerade::Places::of([both, each_ip, each_ip6]),
+        let shared = shared::FAMILIES.map(|family| (family, shared::masquerade::postrouting(family)));
+        let [(_, shared_ip), (_, shared_ip6)] = &shared;
+        let (own, has_chain, has_shared) =
+            match nft.find_chains([&both, &each_ip, &each_ip6, &ip, &ip6, shared_ip, shared_ip6]) {
+                Ok([both, each_ip, each_ip6, ip, ip6, shared_ip, shared_ip6]) => (
+                    nftables_masquerade::remove(
+                        nft,
+                        attachment,
+                        &nftables_masquerade::Places::of([both, each_ip, each_ip6]),
+                    ),
+                    [ip, ip6].map(|chain| chain.is_some()),
+                    [shared_ip, shared_ip6].map(|chain| chain.is_some()),
                 ),
-                [ip, ip6].map(|chain| chain.is_some()),
-            ),
-            // A single object may be the reason: the others are removed all the same.
-            Err(error) => {
-                let found = nft.find_chains([&ip, &ip6]);
-                (Err(error), found.map_or([false; 2], |found| found.map(|chain| chain.is_some())))
-            }
-        };
-        let steps = [own, iptables::masquerade::remove(nft, attachment, known, has_chain)];
+                // A single object may be the reason: the others are removed all the same.
+                Err(error) => {
+                    let found = nft.find_chains([&ip, &ip6]);
+                    (Err(error), found.map_or([false; 2], |found| found.map(|chain| chain.is_some())), [true; 2])
+                }
+            };
+        let mut steps = vec![own, iptables::masquerade::remove(nft, attachment, known, has_chain)];
+        for ((family, _), _) in shared.iter().zip(has_shared).filter(|(_, has)| *has) {
+            steps.push(shared::masquerade::remove(nft, *family, attachment));
+        }
         steps.into_iter().filter_map(Result::err).collect()
     }
 
@@ -88,6 +115,10 @@ impl Filter {
     /// # Errors
     /// The missing part: a kernel feature, a privilege, or iptables.
     pub fn probe_masquerade(&mut self, backend: Backend) -> Result<()> {
+        if backend == Backend::Shared {
+            let tried = shared::masquerade::probe(&mut self.nft);
+            return tried.map_err(|error| lacking(error, "masquerade by shared rules", SHARED_NEEDS));
+        }
         if backend != Backend::Nftables {
             if iptables::masquerade::probe(&mut self.nft, &self.search_path)? {
                 return Ok(());

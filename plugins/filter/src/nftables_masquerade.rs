@@ -19,7 +19,7 @@ static BOTH: [Table; 1] = [Table::new(Family::Inet, NAME)];
 static EACH: [Table; 2] = [Table::new(Family::Ip, NAME), Table::new(Family::Ip6, NAME)];
 
 /// RFC 5771 and RFC 4291.
-const MULTICAST: [IpNetwork; 2] = [
+pub(crate) const MULTICAST: [IpNetwork; 2] = [
     IpNetwork::V4(match Ipv4Network::new_checked(Ipv4Addr::new(224, 0, 0, 0), 4) {
         Some(prefix) => prefix,
         None => panic!("a constant prefix"),

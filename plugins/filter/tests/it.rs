@@ -6,4 +6,5 @@ mod node;
 mod iptables;
 mod leftovers;
 mod masquerade;
+mod shared;
 mod spoof;

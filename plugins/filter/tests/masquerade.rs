@@ -23,7 +23,19 @@ fn networks(texts: &[&str]) -> Vec<IpNetwork> {
 }
 
 fn add(attachment: Names<'_>, addresses: &[&str]) {
-    Filter::open("").unwrap().add_masquerade(Backend::Nftables, attachment, &networks(addresses)).unwrap();
+    add_by(Backend::Nftables, attachment, addresses);
+}
+
+fn add_by(backend: Backend, attachment: Names<'_>, addresses: &[&str]) {
+    Filter::open("").unwrap().add_masquerade(backend, attachment, &networks(addresses)).unwrap();
+}
+
+/// Both forms of nf_tables, and how many rules and elements an attachment has for an address.
+const FORMS: [(Backend, usize); 2] = [(Backend::Nftables, 1), (Backend::Shared, 3)];
+
+/// How many rules and elements name an attachment.
+fn noted() -> usize {
+    sh("nft list ruleset | grep -o 'comment \"[0-9a-f]*-' | wc -l").trim().parse().unwrap()
 }
 
 fn check(attachment: Names<'_>, addresses: &[&str]) -> Result<(), String> {
@@ -110,6 +122,7 @@ fn a_chain_that_receives_no_packets_is_refused() {
     let made = [
         (Backend::Nftables, "inet cni_plugins_masquerade", "postrouting"),
         (Backend::Iptables, "ip nat", "POSTROUTING"),
+        (Backend::Shared, "ip cni_shared", "postrouting"),
     ];
     for (backend, table, chain) in made {
         in_netns(move || {
@@ -235,21 +248,26 @@ fn rules_of_an_older_nft_are_recognised() {
 
 #[test]
 fn own_old_rules_are_replaced_and_del_needs_no_addresses() {
-    in_netns(|| {
-        let c2 = Names { container: "c2", ..ETH0 };
-        add(ETH0, &["10.1.0.5/24", "fd00::5/64"]);
-        add(c2, &["10.1.0.6/24"]);
-        add(ETH0, &["10.1.0.9/24"]);
-        assert_eq!(count("masq_checks"), 2);
-        assert_eq!(check(ETH0, &["10.1.0.9/24"]), Ok(()));
-        // A result that a later plugin has changed says another address.
-        remove_known(ETH0, RemovalHints { addresses: &[ip("10.1.0.77")], ..RemovalHints::default() });
-        assert_eq!(count("masq_checks"), 1);
-        assert_eq!(check(c2, &["10.1.0.6/24"]), Ok(()));
-        remove(c2);
-        remove(c2);
-        assert_eq!((count("masq_checks"), count("postrouting")), (0, 3)); // as the reference leaves them
-    });
+    for (backend, each) in FORMS {
+        in_netns(move || {
+            let c2 = Names { container: "c2", ..ETH0 };
+            add_by(backend, ETH0, &["10.1.0.5/24", "fd00::5/64"]);
+            add_by(backend, c2, &["10.1.0.6/24"]);
+            add_by(backend, ETH0, &["10.1.0.9/24"]);
+            assert_eq!(noted(), 2 * each);
+            assert_eq!(check(ETH0, &["10.1.0.9/24"]), Ok(()));
+            let before = sh("nft list ruleset");
+            add_by(backend, ETH0, &["10.1.0.9/24"]);
+            assert_eq!(sh("nft list ruleset"), before);
+            // A result that a later plugin has changed says another address.
+            remove_known(ETH0, RemovalHints { addresses: &[ip("10.1.0.77")], ..RemovalHints::default() });
+            assert_eq!(noted(), each);
+            assert_eq!(check(c2, &["10.1.0.6/24"]), Ok(()));
+            remove(c2);
+            remove(c2);
+            assert_eq!(noted(), 0);
+        });
+    }
 }
 
 #[test]
@@ -323,59 +341,64 @@ fn check_reports_what_is_missing() {
 
 #[test]
 fn gc_keeps_the_valid_and_other_networks() {
-    in_netns(|| {
-        let of = |network, container| Names { network, container, ifname: "eth0" };
-        let (valid, stale, other) = (of("office", "c1"), of("office", "c2"), of("lab", "c2"));
-        add(valid, &["10.1.0.5/24"]);
-        add(stale, &["10.1.0.6/24", "fd00::6/64"]);
-        add(other, &["10.2.0.6/24"]);
-        assert_eq!(gc("office", &[valid], ""), []);
-        assert_eq!(check(valid, &["10.1.0.5/24"]), Ok(()));
-        assert_eq!(check(other, &["10.2.0.6/24"]), Ok(()));
-        assert!(check(stale, &["10.1.0.6/24"]).is_err());
-        assert!(check(stale, &["fd00::6/64"]).is_err());
-        assert_eq!(gc("office", &[], ""), []);
-        assert_eq!(gc("lab", &[], ""), []);
-        assert_eq!(count("masq_checks"), 0);
-    });
+    for (backend, _) in FORMS {
+        in_netns(move || {
+            let of = |network, container| Names { network, container, ifname: "eth0" };
+            let (valid, stale, other) = (of("office", "c1"), of("office", "c2"), of("lab", "c2"));
+            add_by(backend, valid, &["10.1.0.5/24"]);
+            add_by(backend, stale, &["10.1.0.6/24", "fd00::6/64"]);
+            add_by(backend, other, &["10.2.0.6/24"]);
+            assert_eq!(gc("office", &[valid], ""), []);
+            assert_eq!(check(valid, &["10.1.0.5/24"]), Ok(()));
+            assert_eq!(check(other, &["10.2.0.6/24"]), Ok(()));
+            assert!(check(stale, &["10.1.0.6/24"]).is_err());
+            assert!(check(stale, &["fd00::6/64"]).is_err());
+            assert_eq!(gc("office", &[], ""), []);
+            assert_eq!(gc("lab", &[], ""), []);
+            assert_eq!(noted(), 0);
+        });
+    }
 }
 
 /// Many ADDs and DELs at once on a node without any rules, while another program changes the ruleset all the time.
 #[test]
 fn concurrent_adds_and_dels_and_other_programs_lose_no_rules() {
-    in_netns(|| {
-        const PODS: u8 = 64;
-        let is_busy = AtomicBool::new(true);
-        let pod = |number: u8| (format!("c{number}"), format!("10.1.{}.{number}/24", number % 3));
-        let attach = |number: u8| {
-            let (container, address) = pod(number);
-            let pod = Names { container: &container, ..ETH0 };
-            add(pod, &[&address]);
-            assert_eq!(check(pod, &[&address]), Ok(()));
-        };
-        let detach = |number: u8| remove(Names { container: &pod(number).0, ..ETH0 });
-        let at_once = |work: &(dyn Fn(u8) + Sync)| {
-            thread::scope(|scope| (1..=PODS).for_each(|number| drop(scope.spawn(move || work(number)))));
-        };
-        thread::scope(|scope| {
-            if has("concurrent_adds_and_dels_and_other_programs_lose_no_rules", "nft") {
-                scope.spawn(|| {
-                    while is_busy.load(Ordering::Relaxed) {
-                        sh("nft add table inet other; nft add chain inet other c; nft delete table inet other");
-                    }
-                });
-            }
-            at_once(&attach);
-            assert_eq!((count("masq_checks"), count("postrouting")), (usize::from(PODS), 3));
-            // Each goes and comes back, all at once.
-            at_once(&|number| {
-                detach(number);
-                attach(number);
+    FORMS.into_iter().for_each(|(backend, each)| in_netns(move || many_at_once(backend, each)));
+}
+
+fn many_at_once(backend: Backend, each: usize) {
+    const PODS: u8 = 64;
+    let is_busy = AtomicBool::new(true);
+    let pod = |number: u8| (format!("c{number}"), format!("10.1.{}.{number}/24", number % 3));
+    let attach = |number: u8| {
+        let (container, address) = pod(number);
+        let pod = Names { container: &container, ..ETH0 };
+        add_by(backend, pod, &[&address]);
+        assert_eq!(check(pod, &[&address]), Ok(()));
+    };
+    let detach = |number: u8| remove(Names { container: &pod(number).0, ..ETH0 });
+    let at_once = |work: &(dyn Fn(u8) + Sync)| {
+        thread::scope(|scope| (1..=PODS).for_each(|number| drop(scope.spawn(move || work(number)))));
+    };
+    let rules = || sh("nft list ruleset | grep -cE 'return|goto masq_checks|vmap @' || true");
+    thread::scope(|scope| {
+        if has("concurrent_adds_and_dels_and_other_programs_lose_no_rules", "nft") {
+            scope.spawn(|| {
+                while is_busy.load(Ordering::Relaxed) {
+                    sh("nft add table inet other; nft add chain inet other c; nft delete table inet other");
+                }
             });
-            assert_eq!((count("masq_checks"), count("postrouting")), (usize::from(PODS), 3));
-            at_once(&detach);
-            assert_eq!((count("masq_checks"), count("postrouting")), (0, 3));
-            is_busy.store(false, Ordering::Relaxed);
+        }
+        at_once(&attach);
+        assert_eq!((noted(), &*rules()), (usize::from(PODS) * each, "3\n"));
+        // Each goes and comes back, all at once.
+        at_once(&|number| {
+            detach(number);
+            attach(number);
         });
+        assert_eq!((noted(), &*rules()), (usize::from(PODS) * each, "3\n"));
+        at_once(&detach);
+        assert_eq!((noted(), &*rules()), (0, "3\n"));
+        is_busy.store(false, Ordering::Relaxed);
     });
 }

@@ -170,9 +170,25 @@ pub fn vlan_or_none<'de, D: Deserializer<'de>>(decoder: D) -> Result<u16, D::Err
     u16::deserialize(decoder).map_err(|_range| D::Error::custom("expected a whole number from 0 to 4094"))
 }
 
-/// Keys `ipMasq` and `ipMasqBackend`.
-/// Errors: code 2: the backend is none.
-pub fn masquerade(ip_masq: bool, backend: &str) -> Result<Option<Backend>, CniError> {
+/// Key `rules` of all plugins that have rules for a container: whether they are shared. `other` is a key that needs rules of
+/// each container.
+/// Errors: code 7: `rules` has another value, or excludes that key.
+pub fn shared_rules(rules: Option<&str>, other: Option<&'static str>) -> Result<bool, CniError> {
+    match (rules, other) {
+        (None, _) => Ok(false),
+        (Some("shared"), None) => Ok(true),
+        (Some("shared"), Some(key)) => {
+            let why = format!("keys {key} and rules exclude each other: shared rules are of no single container");
+            Err(invalid(why).at_key(key))
+        }
+        (Some(other), _) => Err(CniError::invalid_key("rules", format_args!("{other:?}"), "expected shared")),
+    }
+}
+
+/// Keys `ipMasq`, `ipMasqBackend` and `rules`.
+/// Errors: code 2: the backend is none; those of [`shared_rules`].
+pub fn masquerade(ip_masq: bool, backend: &str, rules: Option<&str>) -> Result<Option<Backend>, CniError> {
+    let is_shared = shared_rules(rules, (backend == "iptables").then_some("ipMasqBackend"))?;
     let backend = match backend {
         "" => Backend::Default,
         "iptables" => Backend::Iptables,
@@ -183,7 +199,7 @@ pub fn masquerade(ip_masq: bool, backend: &str) -> Result<Option<Backend>, CniEr
             return Err(CniError { code: Code::UNSUPPORTED_FIELD, ..refused });
         }
     };
-    Ok(ip_masq.then_some(backend))
+    Ok(ip_masq.then_some(if is_shared { Backend::Shared } else { backend }))
 }
 
 /// Refuses an interface name with `%`, by which the kernel would choose another one: the specification allows it.

@@ -398,6 +398,7 @@ impl Compared {
                     Backend::Default => "rules of iptables, or of nf_tables where those cannot be",
                     Backend::Iptables => "rules of iptables",
                     Backend::Nftables => "rules of nf_tables",
+                    Backend::Shared => "elements of table cni_shared of nf_tables",
                 };
                 writeln!(f, "masquerade {} by {backend}", addresses.join(" "))
             }

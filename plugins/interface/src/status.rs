@@ -60,6 +60,8 @@ pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path:
         (None, true) => "filter-spoof-guard",
         (Some(Backend::Nftables), false) => "filter-masquerade",
         (Some(Backend::Nftables), true) => "filter-masquerade-spoof-guard",
+        (Some(Backend::Shared), false) => "filter-shared",
+        (Some(Backend::Shared), true) => "filter-shared-spoof-guard",
         // The node may change at any time which of its rules and programs for iptables are in use.
         (Some(_), _) => return ask_filter(masquerade, spoof_guard, search_path).map_err(failed),
     };

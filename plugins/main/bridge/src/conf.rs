@@ -111,6 +111,7 @@ struct Wire {
     force_address: bool,
     ip_masq: bool,
     ip_masq_backend: String,
+    rules: Option<String>,
     mtu: u16,
     hairpin_mode: bool,
     promisc_mode: bool,
@@ -149,7 +150,7 @@ impl FromConf for Conf {
         Ok(Self {
             bridge: bridge_name(&wire.bridge)?.as_str().to_owned(),
             gateway: wire.gateway(),
-            masquerade: conf::masquerade(wire.ip_masq, &wire.ip_masq_backend)?,
+            masquerade: conf::masquerade(wire.ip_masq, &wire.ip_masq_backend, wire.rules.as_deref())?,
             mtu_bytes: conf::mtu(wire.mtu),
             port: Port { hairpin: wire.hairpin_mode, isolated: wire.port_isolation },
             vlans: wire.vlans()?,

@@ -21,6 +21,7 @@ pub struct Conf {
 struct Wire {
     ip_masq: bool,
     ip_masq_backend: String,
+    rules: Option<String>,
     mtu: u16,
     dns: DnsKey,
 }
@@ -29,7 +30,7 @@ impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let wire: Wire = object.decode()?;
         Ok(Self {
-            masquerade: conf::masquerade(wire.ip_masq, &wire.ip_masq_backend)?,
+            masquerade: conf::masquerade(wire.ip_masq, &wire.ip_masq_backend, wire.rules.as_deref())?,
             mtu_bytes: conf::mtu(wire.mtu),
             dns: wire.dns.into_dns(),
         })

@@ -47,6 +47,15 @@ const FILTERED: Scenario = Scenario {
         with(configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_each()})), own)
     },
 };
+/// Elements of shared rules, in both families.
+const SHARED: Scenario = Scenario {
+    name: "shared rules",
+    place: LinkPlace::Pair,
+    config: || {
+        let own = json!({"ipMasq": true, "rules": "shared", "isGateway": true});
+        with(configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_each()})), own)
+    },
+};
 /// A link of its own to the node, which routes; masqueraded.
 const PTP: Scenario = of(interface_plugins::PTP, || routed(one_v4()));
 /// The same with both families, which takes seconds: the container looks for duplicates of its address.
@@ -58,7 +67,7 @@ const HOST_DEVICE: Scenario = of(interface_plugins::HOST_DEVICE, || one_of(inter
 const TAP: Scenario =
     of(interface_plugins::TAP, || one_of(interface_plugins::TAP, json!({"mtu": 1400, "multiQueue": true})));
 const DUMMY: Scenario = of(interface_plugins::DUMMY, || one_of(interface_plugins::DUMMY, json!({})));
-const ALL: [Scenario; 3] = [PLAIN, GATEWAY, FILTERED];
+const ALL: [Scenario; 4] = [PLAIN, GATEWAY, FILTERED, SHARED];
 
 const fn of(kind: InterfacePlugin, config: fn() -> Value) -> Scenario {
     Scenario { name: kind.name, place: kind.place, config }

@@ -30,6 +30,10 @@ fn bridge() {
         => warning: key brigde is unknown and is ignored [Did you mean bridge?]
         {"type": "bridge", "ipMasq": true, "ipMasqBackend": «"ipvs"»}
         => error: key ipMasqBackend = "ipvs": it is neither iptables nor nftables
+        {"type": "bridge", "ipMasq": true, "rules": «"all"»}
+        => error: key rules = "all": expected shared
+        {"type": "ptp", "ipMasq": true, "ipMasqBackend": «"iptables"», "rules": "shared"}
+        => error: keys ipMasqBackend and rules exclude each other: shared rules are of no single container
         {"type": "bridge", "args": {"cni": {"mac": «"zz"»}}}
         => error: cannot use args.cni.mac = "zz": "zz" is no Ethernet address like 0a:00:00:00:00:05
         {"type": "bridge", "ipam": «[»]}

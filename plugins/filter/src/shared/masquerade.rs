@@ -1,0 +1,171 @@
+//! Masquerade by shared rules.
+//!
+//! ```text
+//! table ip cni_shared {
+//!     map masq_addresses { type ipv4_addr : verdict; elements = { 10.1.0.5 comment "…" : goto masq_beyond_24 } }
+//!     set masq_own_subnets { type ipv4_addr . ipv4_addr; elements = { 10.1.0.5 . 10.1.0.0 comment "…" } }
+//!     map masq_index { type ifname . ifname . mark : ipv4_addr . ipv4_addr; … }
+//!     chain postrouting {
+//!         type nat hook postrouting priority srcnat; policy accept;
+//!         ip daddr 224.0.0.0/4 return
+//!         ip saddr vmap @masq_addresses
+//!     }
+//!     chain masq_beyond_24 {
+//!         ip saddr . ip daddr & 255.255.255.0 @masq_own_subnets return
+//!         masquerade
+//!     }
+//! }
+//! ```
+//!
+//! A chain for each length of a prefix, usually one, is what lets each address have its own subnet without a set of intervals,
+//! which the kernel copies whole for each change.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netops::error::Result;
+use netops::kernel_probe::once;
+use netops::nft::{
+    BaseChain, Chain, Cmp, Data, DataType, Element, Expr, Family, Hook, MapOf, Name, Nft, Register, Set, Side,
+    Transaction, Verdict, address_in, load_address, load_address_to, octets,
+};
+
+use super::{Entry, FAMILIES, Keys, Kind, Layout, address_at, change, table};
+use crate::base_chains;
+use crate::names_and_comments::{Names, Stale};
+use crate::nftables_masquerade::MULTICAST;
+
+const ADDRESSES: Name = Name::Borrowed("masq_addresses");
+const OWN_SUBNETS: Name = Name::Borrowed("masq_own_subnets");
+static KIND: Kind = Kind {
+    index: Name::Borrowed("masq_index"),
+    sets: &[ADDRESSES, OWN_SUBNETS],
+    keys,
+    address: address_of,
+    text: |element| address_of(element).map_or_else(String::new, |address| format!("masquerade of {address}")),
+};
+
+/// An entry is the address and its subnet, the key of `masq_own_subnets`; its first half is the key of `masq_addresses`.
+fn keys(_family: Family, entry: &[u8]) -> Keys {
+    let (address, _subnet) = entry.split_at(entry.len() / 2);
+    vec![(ADDRESSES, address.to_vec()), (OWN_SUBNETS, entry.to_vec())]
+}
+
+fn entry(address: IpNetwork) -> Entry {
+    let key = [octets(address.ip()), octets(address.network())].concat();
+    let verdict = Verdict::Goto(beyond(address.prefix()));
+    Entry { key, data: vec![Some(Data::Verdict(verdict)), None] }
+}
+
+/// The address in the key of either set.
+fn address_of(element: &Element) -> Option<IpAddr> {
+    address_at(element.table.family, &element.key)
+}
+
+/// The name of the chain for addresses with a prefix of this length.
+fn beyond(prefix: u8) -> Name {
+    Name::Owned(format!("masq_beyond_{prefix}"))
+}
+
+/// The base chain.
+pub(crate) fn postrouting(family: Family) -> Chain {
+    Chain { base: Some(BaseChain::srcnat(Hook::Postrouting)), ..table(family).chain("postrouting") }
+}
+
+/// All that these addresses, which are of one family, need.
+fn layout(family: Family, addresses: &[IpNetwork]) -> Option<Layout> {
+    let (first, table) = (addresses.first()?.ip(), table(family));
+    let one = DataType::of(first);
+    let set = |name, key: Vec<DataType>, map| Set { table: table.clone(), name, key, map };
+    let sets = vec![
+        set(ADDRESSES, vec![one], Some(MapOf::Verdicts)),
+        set(OWN_SUBNETS, vec![one, one], None),
+        KIND.index(&table, vec![one, one]),
+    ];
+    let mut lengths: Vec<u8> = addresses.iter().map(IpNetwork::prefix).collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    let masks = lengths.iter().filter_map(|length| IpNetwork::new(first, *length).ok());
+    let mut chains: Vec<_> = masks.map(|mask| (table.chain(beyond(mask.prefix())), beyond_rules(mask))).collect();
+    let multicast = MULTICAST.into_iter().filter(|prefix| prefix.is_ipv4() == first.is_ipv4()).map(|prefix| {
+        let mut rule = address_in(Side::Destination, Cmp::Eq, prefix);
+        rule.push(Expr::Verdict(Verdict::Return));
+        rule
+    });
+    let looked_up = vec![load_address(Side::Source, first), Expr::VerdictMap(ADDRESSES, Register::R1)];
+    chains.push((postrouting(family), multicast.chain([looked_up]).collect()));
+    Some(Layout { table, sets, chains })
+}
+
+/// The rules for sources whose prefix is as long as this one's.
+fn beyond_rules(mask: IpNetwork) -> Vec<Vec<Expr>> {
+    let second = Register::word(if mask.is_ipv4() { 1 } else { 4 });
+    let is_own = vec![
+        load_address(Side::Source, mask.ip()),
+        load_address_to(Side::Destination, mask.ip(), second),
+        Expr::Mask(second, octets(mask.mask())),
+        Expr::InSet(OWN_SUBNETS, Register::R1),
+        Expr::Verdict(Verdict::Return),
+    ];
+    vec![is_own, vec![Expr::Masquerade]]
+}
+
+/// The addresses of each family.
+fn by_family(addresses: &[IpNetwork]) -> [(Family, Vec<IpNetwork>); 2] {
+    FAMILIES.map(|family| (family, addresses.iter().copied().filter(|of| Family::of(of.ip()) == family).collect()))
+}
+
+/// Masquerades packets from these addresses, unless they are sent to their own prefix or to multicast.
+///
+/// Replaces the attachment's earlier elements.
+pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+    let wanted = by_family(addresses);
+    let layouts: Vec<_> = wanted.iter().filter_map(|(family, addresses)| layout(*family, addresses)).collect();
+    change(nft, &layouts, &mut |nft| {
+        let mut changes = Vec::new();
+        for (family, addresses) in &wanted {
+            changes.extend(KIND.hold(nft, &table(*family), attachment, &entries(addresses))?);
+        }
+        Ok(changes)
+    })
+}
+
+fn entries(addresses: &[IpNetwork]) -> Vec<Entry> {
+    addresses.iter().copied().map(entry).collect()
+}
+
+/// Compares the ruleset with what [`add`] makes.
+pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+    for (family, addresses) in by_family(addresses) {
+        let Some(layout) = layout(family, &addresses) else { continue };
+        layout.check(nft)?;
+        KIND.check(nft, &layout.table, attachment, &entries(&addresses))?;
+    }
+    Ok(())
+}
+
+/// Removes an attachment's elements from the table of this family. The rules stay.
+pub(crate) fn remove(nft: &mut Nft, family: Family, attachment: Names<'_>) -> Result<()> {
+    KIND.remove(nft, family, attachment).map(drop)
+}
+
+/// Removes the elements of a network's attachments that are no longer valid.
+pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
+    KIND.gc(nft, stale).map(drop)
+}
+
+/// Lists the elements of all attachments, each by comment and address.
+pub(crate) fn list(nft: &mut Nft) -> Result<Vec<(String, Option<IpAddr>)>> {
+    let elements = KIND.list(nft)?.into_iter().filter(|element| element.set == ADDRESSES);
+    Ok(elements.filter_map(|element| Some((element.comment.clone()?, address_of(&element)))).collect())
+}
+
+/// Returns whether this kernel can have the rules and an element.
+pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
+    if base_chains::find(nft, &postrouting(Family::Ip))?.is_some() {
+        return Ok(()); // The table exists, so it has worked before.
+    }
+    let layouts = MULTICAST.map(|prefix| layout(Family::of(prefix.ip()), &[prefix]));
+    let changes = layouts.into_iter().flatten().flat_map(|layout| layout.trial()).collect();
+    once("shared-masquerade", || nft.try_out(&Transaction::new(changes)))
+}
