@@ -35,6 +35,7 @@ pub mod fuzzing;
 pub use inventory::{Noted, list, masquerade_removal, networks};
 pub use masquerade::Backend;
 pub use names_and_comments::{Names, OfNetwork, Owner, Stale};
+pub use shared::ports::{Port as SharedPort, Ports as SharedPorts};
 pub use spoof_guard::Mac;
 
 /// What DEL may know of an attachment. It searches for the rest.

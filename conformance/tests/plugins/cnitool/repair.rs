@@ -247,6 +247,18 @@ fn a_bridge_that_was_made_anew_takes_no_advertisements_of_containers() {
     assert!(site.check().status.success(), "an administrator may have chosen it");
 }
 
+/// Elements and rules of the shared form, which are made again in one transaction.
+#[test]
+fn what_a_network_with_shared_rules_loses_comes_back() {
+    testns::needs!(has_programs());
+    let mut plugins = bridge();
+    plugins[0]["rules"] = json!("shared");
+    plugins[2] = json!({"type": "portmap", "rules": "shared", "capabilities": {"portMappings": true}});
+    let lost = "nft flush map ip cni_shared masq_addresses; nft flush chain ip6 cni_shared masq_beyond_64";
+    let port = "nft flush map ip cni_shared ports_of_any; nft flush chain ip cni_shared output";
+    losses_come_back(&plugins, &[("nft flush ruleset", Way::Out), (lost, Way::Out), (port, Way::In)]);
+}
+
 #[test]
 fn what_a_ptp_network_loses_comes_back() {
     testns::needs!(has_programs());

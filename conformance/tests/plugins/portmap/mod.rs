@@ -5,6 +5,7 @@ mod nftables;
 mod packets;
 mod port_conflicts;
 mod rules;
+mod shared;
 
 use crate::configs::{Attached, bridge, dual, with};
 use conformance::iptables::has_iptables;

@@ -1,4 +1,4 @@
-//! Packets: from outside, from the node, from the container itself, from another one; in both backends.
+//! Packets: from outside, from the node, from the container itself, from another one; in each form.
 
 use super::{LONG, SHORT, at, bridged, config, has_iptables, made_up, map, mapping, tcp, udp_server};
 use crate::configs::{Attached, unshared, with};
@@ -13,13 +13,13 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Instant;
 use testns::{Attachment, Call, Namespace, Node, Verb, uninterrupted};
 
-const BACKENDS: [&str; 2] = ["iptables", "nftables"];
-
-fn both_backends(who: Who) -> Vec<Value> {
+fn all_forms(who: Who) -> Vec<Value> {
     match who {
         // The reference's version in Debian 12 has no key of that name.
         Who::Reference => vec![json!({})],
-        Who::Ours => BACKENDS.iter().map(|backend| json!({"backend": backend})).collect(),
+        Who::Ours => {
+            vec![json!({"backend": "iptables"}), json!({"backend": "nftables"}), json!({"rules": "shared"})]
+        }
     }
 }
 
@@ -27,7 +27,7 @@ fn both_backends(who: Who) -> Vec<Value> {
 fn a_port_of_the_node_is_the_containers_from_everywhere() {
     each(|who, node| {
         let remote = machine_outside(node);
-        for (number, own) in (0..).zip(both_backends(who)) {
+        for (number, own) in (0..).zip(all_forms(who)) {
             let (pod, other) = (node.container(), node.container());
             let port = 8080 + number;
             let mapped = bridged(node, &config(&[mapping(port, 80, "tcp")], own), &pod);
@@ -118,7 +118,7 @@ fn sctp_send(from: &UdpSocket, packet: &[u8], to: SocketAddr, by: &UdpSocket) ->
 fn packets_of_sctp_reach_the_container_and_its_answers_the_client() {
     each(|who, node| {
         let remote = machine_outside(node);
-        for (number, own) in (0..).zip(both_backends(who)) {
+        for (number, own) in (0..).zip(all_forms(who)) {
             let pod = node.container();
             let port = 8090 + number;
             let mapped = bridged(node, &config(&[mapping(port, 80, "sctp")], own), &pod);
@@ -231,7 +231,7 @@ impl Client {
 fn a_udp_flow_follows_the_port_to_the_next_container() {
     each(|who, node| {
         let remote = machine_outside(node);
-        for own in both_backends(who) {
+        for own in all_forms(who) {
             let (one, two, other) = (node.container(), node.container(), node.container());
             let [before, _] = [&two, &other].map(|pod| bridged(node, &config(&[], json!({})), pod));
             let config = config(&[mapping(5353, 53, "udp")], own);
@@ -287,7 +287,7 @@ fn del_ends_the_udp_flows() {
 fn add_and_del_leave_flows_to_that_port_of_foreign_hosts_alone() {
     let node = node();
     let remote = machine_outside(&node);
-    for backend in BACKENDS {
+    for own in all_forms(Who::Ours) {
         let (other, pod) = (node.container(), node.container());
         bridged(&node, &config(&[], json!({})), &other);
         let made = bridged(&node, &config(&[], json!({})), &pod);
@@ -298,11 +298,11 @@ fn add_and_del_leave_flows_to_that_port_of_foreign_hosts_alone() {
             client.set_read_timeout(Some(LONG)).unwrap();
             client.send_to(b"?", server.local_addr().unwrap()).unwrap();
             let (_, masqueraded) = uninterrupted(|| server.recv_from(&mut [0; 1])).unwrap();
-            let config = config(&[mapping(53, 53, "udp")], json!({"backend": backend}));
+            let config = config(&[mapping(53, 53, "udp")], own.clone());
             let mapped = Attached::add(&node, &with(config, json!({"prevResult": made.result})), &pod);
             mapped.del().ok();
             server.send_to(b"!", masqueraded).unwrap();
-            assert!(uninterrupted(|| client.recv_from(&mut [0; 1])).is_ok(), "{backend} {masqueraded}");
+            assert!(uninterrupted(|| client.recv_from(&mut [0; 1])).is_ok(), "{own} {masqueraded}");
         }
     }
 }

@@ -10,6 +10,7 @@
 //! none takes another's.
 
 pub(crate) mod masquerade;
+pub(crate) mod ports;
 
 use std::net::IpAddr;
 

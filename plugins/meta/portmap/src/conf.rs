@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use chained::invalid;
 use cni_filter::iptables::rule::{Masked, Protocol};
 use cni_spec::{CniError, ConfObject, FromConf, json};
+use interface::conf::shared_rules;
 use netops::nft::Family;
 use serde::Deserialize;
 
@@ -18,6 +19,8 @@ const DEFAULT_MARK_BIT: i64 = 13;
 pub struct Conf {
     /// `backend`, or the one that other keys are for. `None`: iptables, or nftables where that cannot be.
     pub backend: Option<Backend>,
+    /// `rules`: whether the ports are elements of the table `cni_shared`, whatever `backend` says.
+    pub is_shared: bool,
     /// `snat` and the keys about it.
     pub snat: Option<Snat>,
     /// `conditionsV4`.
@@ -111,6 +114,7 @@ impl Conf {
 #[serde(rename_all = "camelCase", default)]
 struct Keys {
     backend: String,
+    rules: Option<String>,
     snat: bool,
     masq_all: bool,
     mark_masq_bit: Option<i64>,
@@ -128,6 +132,7 @@ impl Default for Keys {
     fn default() -> Self {
         Self {
             backend: String::new(),
+            rules: None,
             snat: true,
             masq_all: false,
             mark_masq_bit: None,
@@ -180,9 +185,15 @@ impl FromConf for Conf {
             let is = if *is == Backend::Iptables { "iptables" } else { "nftables" };
             return Err(invalid(format!("key {other} is not for backend {is}, which key {one} is for")).at_key(*other));
         }
+        let iptables = wanted.first().filter(|(_, is)| *is == Backend::Iptables).map(|(key, _)| *key);
+        let conditional =
+            conditions_v4.backend().map(|_| "conditionsV4").or(conditions_v6.backend().map(|_| "conditionsV6"));
+        let accepts = (keys.accept_forwarded == Some(true)).then_some("acceptForwarded");
+        let is_shared = shared_rules(keys.rules.as_deref(), iptables.or(conditional).or(accepts))?;
         let entries = keys.runtime_config.port_mappings.iter().enumerate();
         Ok(Self {
             backend: wanted.first().map(|(_, backend)| *backend),
+            is_shared,
             snat: keys.snat.then_some(Snat { masq_all: keys.masq_all, mark }),
             conditions_v4,
             conditions_v6,
@@ -291,6 +302,11 @@ mod tests {
             (
                 r#""conditionsV4":["-s","10.0.0.0/8"],"conditionsV6":["ip6","saddr","fd00::/8"]"#.to_owned(),
                 "key conditionsV6 is not for backend iptables, which key conditionsV4 is for",
+            ),
+            (r#""rules":"all""#.to_owned(), r#"key rules = "all": expected shared"#),
+            (
+                r#""rules":"shared","conditionsV4":["ip","saddr","10.0.0.0/8"]"#.to_owned(),
+                "keys conditionsV4 and rules exclude each other: shared rules are of no single container",
             ),
             (
                 mapping(r#""hostPort":0,"containerPort":1,"protocol":"tcp""#),

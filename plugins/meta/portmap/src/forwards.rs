@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use chained::Attached;
-use cni_filter::Filter;
 pub use cni_filter::iptables::rule::Protocol;
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::{FoundRule, Table, TableName};
+use cni_filter::{Filter, SharedPort};
 use cni_spec::Attachment;
 use ipnetwork::IpNetwork;
 use netops::error::Result;
@@ -42,7 +42,7 @@ impl Forward {
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         let names = names(attachment);
         let is_it = |word: &String| *word == self.owner;
-        iptables::chain_names(names).iter().chain(&nftables::words(names)).any(is_it)
+        iptables::chain_names(names).iter().chain(&nftables::words(names)).chain([&names.comment()]).any(is_it)
     }
 
     /// The node's side in words: `port 8080/tcp of the node`.
@@ -96,7 +96,18 @@ pub fn list(search_path: &str) -> Result<Vec<Forward>> {
             }
         }
     }
+    found.extend(shared(&mut filter)?);
     Ok(found)
+}
+
+/// The ports of shared rules. A port of the node that leads to itself is none.
+fn shared(filter: &mut Filter) -> Result<Vec<Forward>> {
+    let forward = |(SharedPort { protocol, address, port, to }, owner)| {
+        // CHECK looks at the rules.
+        let (is_conditional, is_entered, lost) = (false, true, None);
+        Forward { protocol, address, port, to, is_conditional, is_entered, lost, owner }
+    };
+    Ok(filter.list_ports()?.into_iter().filter(|(port, _)| port.address != Some(port.to.ip())).map(forward).collect())
 }
 
 /// Whether a process, as `NAME (PID)`, listens only to keep the ports of its runtime's containers from other programs.

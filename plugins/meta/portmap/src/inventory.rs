@@ -28,11 +28,20 @@ pub fn inventory(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>,
         });
         Ok(Vec::new())
     };
-    let errors = each(search_path, work, &mut |table| {
+    let mut by_shared = Vec::new();
+    let accepted_by = &mut |table: &mut Table<'_>| {
         accepted.extend(accept::list(table, &of)?);
         Ok(())
+    };
+    let errors = each(search_path, work, accepted_by, &mut |filter| {
+        by_shared.extend(filter.list_ports()?.into_iter().filter_map(|(port, comment)| {
+            let object = format!("forwarding of port {}/{} to {}", port.port, port.protocol.name(), port.to);
+            Noted::of(&of, Some(&comment), Some(port.to.ip()), object)
+        }));
+        Ok(Vec::new())
     });
     found.extend(accepted);
+    found.extend(by_shared);
     CniError::join(errors.into_iter().map(failed).collect()).map_or(Ok(found), Err)
 }
 

@@ -8,6 +8,7 @@
 //! | `iptables`, `native` | the rules of each backend |
 //! | `other_entries` | the rules that another entry of the list has |
 //! | `accept` | the rules that let forwarded connections pass a policy of DROP |
+//! | `shared` | the ports as elements of shared rules |
 //! | `port_holder` | containers that hold a port already |
 //! | `node_programs` | programs of the node that listen on a port |
 //! | [`forwards`] | the rules on the node, for programs that show them |
@@ -27,6 +28,7 @@ mod nftables;
 mod other_entries;
 mod port_holder;
 mod put_back;
+mod shared;
 mod undo;
 
 mod inventory;
@@ -70,6 +72,9 @@ impl ChainedPlugin for Portmap {
     async fn add(call: &AddOrCheck<'_>, conf: &Conf, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         if conf.mappings.is_empty() {
             return Ok(());
+        }
+        if conf.is_shared {
+            return shared::add(call, conf, txn);
         }
         let mut filter = open(call.raw.search_path())?;
         let mut pods = pods(call, conf);
@@ -119,6 +124,9 @@ impl ChainedPlugin for Portmap {
         if conf.mappings.is_empty() {
             return Ok(());
         }
+        if conf.is_shared {
+            return shared::preview(call, conf, preview);
+        }
         let mut pods = pods(call, conf);
         if pods.is_empty() {
             preview
@@ -160,22 +168,7 @@ impl ChainedPlugin for Portmap {
         if conf.mappings.is_empty() {
             return Ok(());
         }
-        let mut filter = open(call.raw.search_path())?;
-        all(pods(call, conf).into_iter().map(|pod| {
-            let difference = with_table(&mut filter, &pod, &mut |table, backend| match backend {
-                Backend::Iptables => iptables::check(table, &pod),
-                Backend::Nftables => nftables::check(table, &pod),
-            })?;
-            let difference = match (difference, conf.accept_forwarded, accepting(&mut filter, &pod)?) {
-                // Where the key is absent, docker may have come, or gone, since.
-                (None, Some(true), Some(mut table)) => accept::check(&mut table, &pod).map_err(failed)?,
-                (difference, ..) => difference,
-            };
-            match difference {
-                Some(difference) => Err(differs(format_args!("forwarding to {}", pod.address.ip()), difference)),
-                None => Ok(()),
-            }
-        }))
+        shared::check(call, conf, &|conf| check_rules(call, conf))
     }
 
     /// The marks of iptables, by which answers come back through the node, and what 127.0.0.1 needs.
@@ -188,7 +181,7 @@ impl ChainedPlugin for Portmap {
         for pod in pods(call, conf) {
             let mut contest = contest(call, conf);
             with_table(&mut filter, &pod, &mut |table, backend| {
-                if backend == Backend::Iptables {
+                if backend == Backend::Iptables && !conf.is_shared {
                     let all = iptables::edits(table, &pod, &mut contest)?;
                     let edits = all.iter().filter(|edit| iptables::is_of_marks(edit));
                     lost.extend(edits.map(|edit| format!("this is lost: {}", table.command(edit))));
@@ -230,13 +223,17 @@ impl ChainedPlugin for Portmap {
             Backend::Nftables => nftables::gc(table, network, &sweep),
         };
         let search_path = collecting.raw.search_path();
-        let mut left = each(search_path, work, &mut |table| accept::gc(table, &of, &stale));
+        let by_shared = &mut |filter: &mut Filter| Ok(Forwarded::of_shared(&filter.gc_ports(&stale)?));
+        let mut left = each(search_path, work, &mut |table| accept::gc(table, &of, &stale), by_shared);
         left.extend(route_localnet::gc(&stale, search_path).err());
         left.into_iter().map(failed).collect()
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
         let mut filter = open(search_path)?;
+        if conf.is_shared {
+            return filter.probe_ports().map_err(failed);
+        }
         let (table, backend) = choose(&mut filter, conf, Family::Ip)?;
         let mut table = table;
         match backend {
@@ -245,6 +242,26 @@ impl ChainedPlugin for Portmap {
         }
         .map_err(failed)
     }
+}
+
+/// Compares the rules of the config's backend.
+fn check_rules(call: &AddOrCheck<'_>, conf: &Conf) -> Result<(), CniError> {
+    let mut filter = open(call.raw.search_path())?;
+    all(pods(call, conf).into_iter().map(|pod| {
+        let difference = with_table(&mut filter, &pod, &mut |table, backend| match backend {
+            Backend::Iptables => iptables::check(table, &pod),
+            Backend::Nftables => nftables::check(table, &pod),
+        })?;
+        let difference = match (difference, conf.accept_forwarded, accepting(&mut filter, &pod)?) {
+            // Where the key is absent, docker may have come, or gone, since.
+            (None, Some(true), Some(mut table)) => accept::check(&mut table, &pod).map_err(failed)?,
+            (difference, ..) => difference,
+        };
+        match difference {
+            Some(difference) => Err(differs(format_args!("forwarding to {}", pod.address.ip()), difference)),
+            None => Ok(()),
+        }
+    }))
 }
 
 fn open(search_path: &str) -> Result<Filter, CniError> {
@@ -369,11 +386,12 @@ fn forget_flows(forwarded: &[Forwarded], is_meant: &mut dyn FnMut(&Flow) -> bool
     }
 }
 
-/// Works on the rules of each backend, family and variant; returns all errors.
+/// Works on the rules of each backend, family and variant, and on shared ones; returns all errors.
 fn each(
     search_path: &str,
     work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<Vec<Forwarded>>,
     accepted: &mut dyn FnMut(&mut Table<'_>) -> netops::error::Result<()>,
+    shared: &mut dyn FnMut(&mut Filter) -> netops::error::Result<Vec<Forwarded>>,
 ) -> Vec<OpError> {
     Filter::sweep(search_path, &mut |filter| {
         let (mut errors, mut forwarded) = (Vec::new(), Vec::new());
@@ -389,6 +407,10 @@ fn each(
             }
             errors.extend(filter.each_iptables(family, TableName::Filter, accepted).err());
         }
+        match shared(filter) {
+            Ok(ports) => forwarded.extend(ports),
+            Err(error) => errors.push(error),
+        }
         // A client that keeps sending to a container that is gone must reach the next one.
         forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
         errors
@@ -400,5 +422,6 @@ fn unmap(attachment: &Attachment, search_path: &str, known: &KnownAddresses<'_>)
         Backend::Iptables => iptables::remove(table, names(attachment), known),
         Backend::Nftables => nftables::remove(table, names(attachment), known),
     };
-    each(search_path, work, &mut |table| accept::remove(table, names(attachment)))
+    let accepted = &mut |table: &mut Table<'_>| accept::remove(table, names(attachment));
+    each(search_path, work, accepted, &mut |filter| Ok(Forwarded::of_shared(&filter.remove_ports(names(attachment))?)))
 }

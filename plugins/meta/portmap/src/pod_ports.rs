@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use cni_filter::iptables::FoundRule;
 use cni_filter::iptables::rule::{Is, Protocol, Rule, Target};
-use cni_filter::{Names, Owner};
+use cni_filter::{Names, Owner, SharedPort};
 use cni_spec::Attachment;
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
@@ -142,6 +142,12 @@ impl Forwarded {
             }
             _ => None,
         }
+    }
+
+    /// The forwarded UDP ports among those of shared rules.
+    pub(crate) fn of_shared(ports: &[SharedPort]) -> Vec<Self> {
+        let udp = ports.iter().filter(|port| port.protocol == Protocol::Udp);
+        udp.map(|port| Self { port: port.port, host: port.address, container: port.to.ip() }).collect()
     }
 
     /// The forwarded UDP ports of a container.
