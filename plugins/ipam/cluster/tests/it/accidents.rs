@@ -279,3 +279,57 @@ fn a_record_of_a_newer_release_is_not_written() {
     cluster.overwrite("network", |record| record["form"] = json!(3));
     assert_refused(&cluster.machine("b").add("c1"), 106, &["form 3", "Upgrade this node"]);
 }
+
+#[test]
+fn runtimes_that_call_at_once_on_several_nodes_get_no_address_twice() {
+    let cluster = cluster(2);
+    let machines = ["a", "b"].map(|name| cluster.machine(name));
+    let given: Vec<String> = thread::scope(|scope| {
+        let of = |(machine, runtime)| scope.spawn(move || Machine::fill_as(machine, &format!("r{runtime}")).0);
+        let all = machines.iter().flat_map(|machine| (0..3).map(move |runtime| (machine, runtime)));
+        let threads: Vec<_> = all.map(of).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_distinct(given.iter());
+    assert_eq!(given.len(), 29);
+}
+
+#[test]
+fn two_nodes_that_claim_one_name_at_once_get_one_address() {
+    let cluster = cluster(2);
+    let machines = ["a", "b", "c"].map(|name| cluster.machine(name));
+    for round in 0..4 {
+        let args = format!("claim=db{round};claimMoves=1");
+        let answers = thread::scope(|scope| {
+            let threads = [0, 1, 2].map(|at: usize| {
+                scope.spawn({
+                    let (machine, args) = (&machines[at], &args);
+                    move || machine.call("ADD", &format!("vm{round}"), args, &machine.config())
+                })
+            });
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let given: Vec<&String> = answers.iter().flatten().collect();
+        assert!(given.len() == 2 && given[0] == given[1], "two of three hold it: {answers:?}");
+        let refused = answers.iter().find(|answer| answer.is_err()).unwrap();
+        assert_refused(refused, 103, &["is held by"]);
+    }
+}
+
+#[test]
+fn del_while_the_store_is_away_and_forget_after_it_free_each_address_once() {
+    let cluster = cluster(2);
+    let (mut a, b) = (cluster.machine("a"), cluster.machine("b"));
+    let given: Vec<String> = (0..4).map(|number| a.add(&format!("a{number}")).unwrap()).collect();
+    let away = cluster.folder.path().join("away");
+    fs::rename(cluster.store(), &away).unwrap();
+    (0..3).for_each(|number| a.del(&format!("a{number}")));
+    fs::rename(&away, cluster.store()).unwrap();
+    b.operator(&["forget", "a", "--fenced", "--force"]);
+    a.later_seconds = 4000;
+    let mut all = vec![given[3].clone(), a.add("new").unwrap()];
+    all.extend(b.fill().0);
+    all.extend(a.fill_as("more").0);
+    assert_distinct(all.iter());
+    assert_eq!(all.len(), 29, "{all:?}");
+}

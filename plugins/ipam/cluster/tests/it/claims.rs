@@ -134,3 +134,17 @@ fn a_pods_name_is_its_claim_where_the_configuration_says_so() {
     assert_eq!(pod(&b, "c2", "db-0").unwrap(), given[0], "a StatefulSet keeps its addresses");
     assert_refused(&a.add("c3"), 4, &["K8S_POD_NAME"]);
 }
+
+#[test]
+fn a_forgotten_node_holds_no_claim() {
+    let cluster = cluster();
+    let (mut a, b, c) = (cluster.machine("a"), cluster.machine("b"), cluster.machine("c"));
+    let address = add(&a, "c0", "db").unwrap();
+    assert_eq!(moving(&b, "c1", "db").unwrap(), address);
+    b.operator(&["forget", "a", "--fenced", "--force"]);
+    assert_eq!(moving(&c, "c2", "db").unwrap(), address);
+    // The node comes back with its container, whose address it does not get again.
+    a.later_seconds = 4000;
+    assert_refused(&add(&a, "c3", "db"), 103, &["held by b and c"]);
+    assert!(a.operator_fails(&["check"]).contains("claim db"));
+}

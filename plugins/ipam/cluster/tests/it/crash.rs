@@ -112,8 +112,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Before each state-changing call of an ADD or DEL, and of the process that it starts for what is due then. Their number differs by how far the processes of
-/// earlier calls have come: in that of a DEL nothing is due any more (11 in all), or another has the turn (12), or it gives back itself (32).
+/// Before each state-changing call of an ADD or DEL, and of the process that it starts for what is due then. Their number differs by how
+/// far the processes of earlier calls have come: a DEL had 12 to 36 of them.
 fn at_each_call(check: impl FnMut(usize) -> bool) {
     at_calls(6, check);
 }

@@ -131,3 +131,45 @@ fn etcd_restored_from_a_snapshot_is_found_and_repaired() {
     }
     assert_distinct(given.iter());
 }
+
+#[test]
+fn an_operators_commands_on_etcd_killed_anywhere_are_called_again() {
+    let test = "an_operators_commands_on_etcd_killed_anywhere";
+    let Some(etcd) = Etcd::start_or_skip(test, json!({ "subnet": "10.9.0.0/24" })) else { return };
+    let mut store = etcd.cluster.keys["store"].clone();
+    for (at, kill) in [crash::kill_forget, crash::kill_release, crash::kill_import].into_iter().enumerate() {
+        store["prefix"] = json!(format!("/prefix{at}"));
+        kill(&etcd.node, store.clone());
+        crash::empty_folders();
+    }
+}
+
+/// A node that is cut off from the members gives what it has, the others go on, and it goes on when it is back.
+#[test]
+fn a_node_that_is_cut_off_from_etcd_and_back_shares_no_address() {
+    let ipam = json!({ "subnet": "10.9.0.0/26", "claimSize": 4 });
+    let Some(etcd) = Etcd::start_or_skip("a_node_that_is_cut_off_from_etcd", ipam) else { return };
+    let (a, b) = (etcd.cluster.machine("a"), etcd.cluster.machine("b"));
+    let mut given = vec![a.add("c0").unwrap(), b.add("c0").unwrap()];
+    let mut cut = a.config();
+    cut["ipam"]["store"]["endpoints"] = json!(["https://127.0.0.1:9"]);
+    cut["ipam"]["store"]["timeoutSeconds"] = json!(1);
+    let mut refused = None;
+    for number in 1.. {
+        given.push(b.add(&format!("c{number}")).unwrap());
+        match a.call("ADD", &format!("c{number}"), "", &cut) {
+            Ok(address) => given.push(address),
+            answer => {
+                refused = Some(answer);
+                break;
+            }
+        }
+    }
+    assert_refused(&refused.unwrap(), 11, &["https://127.0.0.1:9", "addresses are reserved"]);
+    a.upkeep();
+    given.extend((10..14).map(|number| a.add(&format!("c{number}")).unwrap()));
+    assert_distinct(given.iter());
+    for machine in [&a, &b] {
+        machine.operator(&["check"]);
+    }
+}

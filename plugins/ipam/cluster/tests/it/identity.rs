@@ -269,3 +269,36 @@ fn a_node_that_was_heard_just_now_is_forgotten_by_force_only() {
     cluster.overwrite("nodes/a", |node| node["heardAt"] = json!(node["heardAt"].as_u64().unwrap() - 3000));
     b.operator(&["forget", "a", "--fenced"]);
 }
+
+#[test]
+fn a_forgotten_node_that_comes_back_gives_nothing_of_its_old_runs() {
+    let cluster = cluster();
+    let (mut a, b) = (cluster.machine("a"), cluster.machine("b"));
+    let old = a.add("c0").unwrap();
+    b.operator(&["forget", "a", "--fenced", "--force"]);
+    assert!(b.operator(&["show"]).contains("253 of 253"), "{}", b.operator(&["show"]));
+    assert_eq!(b.add("c1").unwrap(), old, "its addresses are free");
+    // Its trust is over: by the clock of the same boot, not by the time of day.
+    a.later_seconds = 4000;
+    let new = a.add("c2").unwrap();
+    let state = cluster.state();
+    let owner = |address: &str| {
+        let address: std::net::IpAddr = address.split('/').next().unwrap().parse().unwrap();
+        state.find(address.into()).map(|run| run.owner.clone())
+    };
+    assert_eq!((owner(&old).as_deref(), owner(&new).as_deref()), (Some("b"), Some("a")));
+    let mut config = a.config();
+    config["prevResult"] = json!({ "cniVersion": "1.1.0", "ips": [{ "address": old }] });
+    assert_refused(&a.call("CHECK", "c0", "", &config), 107, &["in no run of this node any more"]);
+}
+
+#[test]
+fn while_a_node_is_being_forgotten_it_is_confirmed_nothing() {
+    let cluster = cluster();
+    let mut machine = cluster.machine("a");
+    machine.add("c0").unwrap();
+    cluster.overwrite("nodes/a", |node| node["leaving"] = json!(true));
+    machine.add("c1").unwrap();
+    machine.later_seconds = 4000;
+    assert_refused(&machine.add("c2"), 11, &["an operator is forgetting the node"]);
+}

@@ -157,3 +157,13 @@ fn as_many_containers_as_addresses_get_one_each() {
     machines[1].operator(&["leave", "--ending"]);
     assert_eq!(machines[3].fill().0.len(), 23 + 22);
 }
+
+#[test]
+fn a_folder_without_the_network_is_that_of_a_missing_mount() {
+    let cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/24" }));
+    fs::remove_dir_all(cluster.store().join("net")).unwrap();
+    let a = cluster.machine("a");
+    assert_refused(&a.add("c0"), 11, &["mount it", "cnitool cluster init net"]);
+    a.operator(&["init"]);
+    a.add("c0").unwrap();
+}
