@@ -1,14 +1,17 @@
 //! The container's side: its interface and addresses, from inside its namespace.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::link::{self, Kind as LinkKind, Link};
-use netops::{Kernel, Netns, sysctl};
+use netops::route::{self, Refusing, Route};
+use netops::{Family, Kernel, Netns, sysctl};
 
 use super::gateways::is_mute;
+use super::host_routes::outside;
 use super::mtu::IPV6_MIN_MTU;
 use super::rows::{At, Evidence, name, of, rows};
 use super::way_to_container::{Carrier, sets};
@@ -38,6 +41,9 @@ pub(super) struct Inside {
     pub(super) held: Vec<Address>,
     /// The path of its namespace.
     netns: String,
+    /// Its routes to other networks, and its main tables, by family, read when a check first asks for them.
+    ways: OnceCell<[Option<Route>; 2]>,
+    tables: OnceCell<[(Vec<Route>, Vec<Refusing>); 2]>,
 }
 
 /// What of the container's side can be looked at.
@@ -95,7 +101,20 @@ impl Inside {
         let kernel = Kernel::in_netns(&Netns::open(&netns)?)?;
         let Some(link) = link::find(&kernel, attachment.id.ifname.as_str())? else { return Ok(None) };
         let held = addr::list(&kernel, &link)?;
-        Ok(Some(Self { kernel, link, held, netns }))
+        Ok(Some(Self { kernel, link, held, netns, ways: OnceCell::new(), tables: OnceCell::new() }))
+    }
+
+    /// The route to other networks.
+    pub(super) fn way(&self, family: Family) -> Option<&Route> {
+        let [v4, v6] = self.ways.get_or_init(|| Family::BOTH.map(|of| route::lookup(&self.kernel, outside(of)).ok()));
+        if family == Family::V4 { v4.as_ref() } else { v6.as_ref() }
+    }
+
+    /// The unicast routes of the main table, and those that refuse packets.
+    pub(super) fn table(&self, family: Family) -> &(Vec<Route>, Vec<Refusing>) {
+        let read = |of| route::list_main(&self.kernel, of).unwrap_or_default();
+        let [v4, v6] = self.tables.get_or_init(|| Family::BOTH.map(read));
+        if family == Family::V4 { v4 } else { v6 }
     }
 
     /// A command of `ip` in the namespace.

@@ -39,19 +39,19 @@ rows! {
 const TUNNELS: [&str; 10] = ["wireguard", "ipip", "ip6tnl", "gre", "ip6gre", "sit", "vti", "vti6", "xfrm", "vxlan"];
 
 /// The container's way to other networks by a family.
-type Way<'a> = (&'a Inside, Family, Option<Route>);
+type Way<'a> = (&'a Inside, Family, Option<&'a Route>);
 
 impl At<'_> {
     fn ways(&self) -> impl Iterator<Item = Way<'_>> {
         let families = Family::BOTH.into_iter().filter(|family| self.has(*family));
         families.filter_map(|family| {
             let inside = self.inside()?;
-            Some((inside, family, route::lookup(&inside.kernel, outside(family)).ok()))
+            Some((inside, family, inside.way(family)))
         })
     }
 
     /// The ways by the attachment's own interface, where the node routes.
-    fn own_ways(&self) -> impl Iterator<Item = (&Inside, Family, Route)> {
+    fn own_ways(&self) -> impl Iterator<Item = (&Inside, Family, &Route)> {
         let ways = self.ways().filter(|_| self.carrier.is_routed());
         ways.filter_map(|(inside, family, way)| {
             Some((inside, family, way.filter(|it| it.link == Some(inside.link.index))?))
@@ -117,7 +117,7 @@ impl At<'_> {
     }
 
     fn refused_gateway(&self) -> Vec<Evidence> {
-        let evidence = |(inside, family, _): (&Inside, Family, Route)| {
+        let evidence = |(inside, family, _): (&Inside, Family, &Route)| {
             let gateway = self.given(family).next().filter(|it| route::lookup(&inside.kernel, *it).is_err())?;
             let refusal = inside.routing().refusal(None, gateway)?;
             Some(of([&refusal.what, &gateway]).and([refusal.remedy]))
@@ -153,8 +153,8 @@ impl At<'_> {
     }
 
     fn other_gateway(&self) -> Vec<Evidence> {
-        let evidence = |(inside, family, out): (&Inside, Family, Route)| {
-            let given = self.given(family).next().filter(|_| self.has_other_gateway(inside, family, &out))?;
+        let evidence = |(inside, family, out): (&Inside, Family, &Route)| {
+            let given = self.given(family).next().filter(|_| self.has_other_gateway(inside, family, out))?;
             let by = out.gateway.map_or("no gateway".to_owned(), |by| by.to_string());
             let name = word(&inside.link.name);
             let leads_there = |route: &Route| route.gateway == out.gateway && route.dst.contains(outside(family));
@@ -168,7 +168,7 @@ impl At<'_> {
     /// Packets leave the container with an address that the node does not route to it, so no answer finds the way back.
     fn other_source(&self) -> Vec<Evidence> {
         let own = &self.attachment.addresses;
-        let evidence = |(inside, family, out): (&Inside, Family, Route)| {
+        let evidence = |(inside, family, out): (&Inside, Family, &Route)| {
             let source = out.source.filter(|source| !own.contains(source))?;
             // An address that is missing or not used yet is no source.
             let is_used = |held: &&Address| !held.dad_failed && !held.tentative && own.contains(&held.net.ip());
@@ -179,7 +179,7 @@ impl At<'_> {
                 None => &self.attachment.links.first()?.name,
             };
             let back = route::lookup(self.sight.host.kernel.as_ref()?, source).ok().and_then(|back| back.link);
-            if self.has_other_gateway(inside, family, &out) || self.sight.name_of(back) == entry {
+            if self.has_other_gateway(inside, family, out) || self.sight.name_of(back) == entry {
                 return None;
             }
             let via = out.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
@@ -241,8 +241,8 @@ impl At<'_> {
 
     /// A link that was made in the container has a subnet within that of the network, or with the node's address.
     fn led_astray(&self) -> Vec<Evidence> {
-        let evidence = |(inside, family, _): (&Inside, Family, Route)| {
-            let (routes, _) = route::list_main(&inside.kernel, family).unwrap_or_default();
+        let evidence = |(inside, family, _): (&Inside, Family, &Route)| {
+            let (routes, _) = inside.table(family);
             let out =
                 self.sight.link_out(family).map(|(out, _)| self.sight.host.addresses_of(&out.name)).unwrap_or_default();
             let has_node = |dst: &IpNetwork| {
@@ -277,8 +277,8 @@ impl At<'_> {
             Some(of([&kind, &dst, &of_it.first()?.1.full_name(), &self.attachment.netns]))
         };
         let refusing = self.own_ways().flat_map(|(inside, family, _)| {
-            let (_, refusing) = route::list_main(&inside.kernel, family).unwrap_or_default();
-            refusing.into_iter().filter(|(_, dst)| dst.prefix() > 0)
+            let (_, refusing) = inside.table(family);
+            refusing.iter().copied().filter(|(_, dst)| dst.prefix() > 0)
         });
         refusing.filter_map(evidence).collect()
     }

@@ -116,8 +116,11 @@ impl Sight<'_> {
     /// which no answer comes.
     fn way_without_address(&self, family: Family, out: &Link) -> Option<Reason> {
         let has = |link: &Link| self.addresses(link).any(|own| Family::from(own.ip()) == family);
+        if has(out) {
+            return None;
+        }
         let of_containers = self.links_of_containers();
-        if has(out) || self.host.links.iter().any(|link| !of_containers.contains(&*link.name) && has(link)) {
+        if self.host.links.iter().any(|link| !of_containers.contains(&*link.name) && has(link)) {
             return None;
         }
         let name = &out.name;

@@ -188,22 +188,25 @@ impl At<'_> {
     }
 
     /// The kernel's routes for what the container sends to other networks, where the node has one itself and forwards packets.
-    fn forwarded(&self) -> impl Iterator<Item = (IpAddr, &Link, netops::error::Result<Route>)> {
+    fn forwarded(&self) -> impl Iterator<Item = (IpAddr, &Link, &netops::error::Result<Route>)> {
         let entry = self.entry().and_then(|entry| self.sight.host.find(entry)).filter(|link| link.up);
-        let elsewhere: Vec<IpAddr> = self.elsewhere().map(|(address, ..)| address).collect();
-        let found = self.routes.iter().filter(|(_, route)| route.is_ok()).map(|(address, _)| *address);
-        let found = found.filter(move |address| !elsewhere.contains(address));
-        entry.zip(self.sight.host.kernel.as_ref()).into_iter().flat_map(move |(link, kernel)| {
-            let is_open = |family| self.sight.out(family).is_some() && !self.forwards_nothing(family, &link.name);
-            let found: Vec<IpAddr> = found.clone().filter(|address| is_open(Family::from(*address))).collect();
-            let look = move |from| netops::route::lookup_forwarded(kernel, from, link, outside(Family::from(from)));
-            found.into_iter().map(move |from| (from, link, look(from)))
+        entry.into_iter().flat_map(move |link| {
+            let look = || {
+                let Some(kernel) = &self.sight.host.kernel else { return Vec::new() };
+                let elsewhere: Vec<IpAddr> = self.elsewhere().map(|(address, ..)| address).collect();
+                let is_open = |family| self.sight.out(family).is_some() && !self.forwards_nothing(family, &link.name);
+                let led = self.routes.iter().filter(|(from, route)| route.is_ok() && !elsewhere.contains(from));
+                let open = led.map(|(from, _)| *from).filter(|from| is_open(Family::from(*from)));
+                let found = |from| netops::route::lookup_forwarded(kernel, from, link, outside(Family::from(from)));
+                open.map(|from| (from, found(from))).collect()
+            };
+            self.forwarded.get_or_init(look).iter().map(move |(from, found)| (*from, link, found))
         })
     }
 
     fn refused_from(&self) -> Vec<Evidence> {
-        let refused = self.forwarded().filter_map(|(from, link, found)| Some((from, link, found.err()?)));
-        let evidence = |(from, link, error): (IpAddr, &Link, netops::error::OpError)| {
+        let refused = self.forwarded().filter_map(|(from, link, found)| Some((from, link, found.as_ref().err()?)));
+        let evidence = |(from, link, error): (IpAddr, &Link, &netops::error::OpError)| {
             let to = outside(Family::from(from));
             match self.sight.routing().and_then(|routing| routing.refusal(Some(from), to)) {
                 Some(found) => of([&found.what]).and([found.remedy]),
@@ -220,8 +223,8 @@ impl At<'_> {
     /// A rule of routing or another table leads packets of containers, and not the node's own, to a link that cannot carry them to
     /// other networks.
     fn led_back(&self) -> Vec<Evidence> {
-        let evidence = |(from, entry, found): (IpAddr, &Link, netops::error::Result<Route>)| {
-            let (family, link) = (Family::from(from), self.sight.host.at(found.ok()?.link?)?);
+        let evidence = |(from, entry, found): (IpAddr, &Link, &netops::error::Result<Route>)| {
+            let (family, link) = (Family::from(from), self.sight.host.at(found.as_ref().ok()?.link?)?);
             let is_way_out = self.sight.link_out(family).is_some_and(|(out, _)| out.index == link.index);
             let why = match () {
                 () if is_way_out => return None,

@@ -1,5 +1,6 @@
 //! The checks that no packet makes: each is a row with what it finds on an attachment, the reason in words, and what mends it.
 
+use std::cell::OnceCell;
 use std::fmt::Display;
 use std::net::IpAddr;
 
@@ -119,8 +120,13 @@ pub(super) struct At<'a> {
     pub(super) carrier: Carrier,
     pub(super) looked: Looked,
     /// The node's routes to the addresses that it does not have itself.
-    pub(super) routes: Vec<(IpAddr, netops::error::Result<Route>)>,
+    pub(super) routes: Vec<Routed>,
+    /// Its routes for what the container sends from them to other networks, where that is a question.
+    pub(super) forwarded: OnceCell<Vec<Routed>>,
 }
+
+/// An address, and a route of the node.
+pub(super) type Routed = (IpAddr, netops::error::Result<Route>);
 
 impl<'a> At<'a> {
     pub(super) fn new(sight: &'a Sight<'a>, network: &'a Network, attachment: &'a Attachment) -> Self {
@@ -131,7 +137,7 @@ impl<'a> At<'a> {
         let routes = sight.host.kernel.iter().flat_map(|kernel| {
             others.clone().map(|address| (*address, route::lookup(kernel, *address))).collect::<Vec<_>>()
         });
-        Self { sight, network, attachment, routes: routes.collect(), carrier, looked }
+        Self { sight, network, attachment, routes: routes.collect(), forwarded: OnceCell::new(), carrier, looked }
     }
 
     pub(super) fn inside(&self) -> Option<&Inside> {
