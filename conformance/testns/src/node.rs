@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::call::{Call, Reply, Verb};
 use crate::must::Must;
 use crate::snapshot::{Snapshot, changes};
-use crate::{Attachment, Container, Namespace, Subject, mounts, namespace, sysctls, topology};
+use crate::{Attachment, Container, Namespace, Subject, mounts, namespace, topology};
 
 const WORK: &str = "/run/testns";
 
@@ -31,7 +31,6 @@ pub struct Node {
     host: Namespace,
     search_path: Mutex<Option<&'static str>>,
     before: Mutex<Option<Snapshot>>,
-    sysctls: sysctls::Files,
     containers: AtomicU32,
 }
 
@@ -66,7 +65,7 @@ impl Node {
     #[track_caller]
     fn bare() -> Self {
         let node = Self::unseen();
-        *node.before.lock().must("lock the snapshot") = Some(Snapshot::of_node(&node.sysctls));
+        *node.before.lock().must("lock the snapshot") = Some(Snapshot::of_node());
         node
     }
 
@@ -90,7 +89,6 @@ impl Node {
             host: Namespace::of_this_thread(),
             search_path: Mutex::new(None),
             before: Mutex::new(None),
-            sysctls: sysctls::Files::default(),
             containers: AtomicU32::new(0),
         }
     }
@@ -186,7 +184,7 @@ impl Node {
     /// The state of the node: network, nft rules, sysctls and the files of `/run`, `/var/lib/cni` and `/etc/cni`, a
     /// line each.
     pub fn snapshot(&self) -> Snapshot {
-        self.host.enter(|| Snapshot::of_node(&self.sysctls))
+        self.host.enter(Snapshot::of_node)
     }
 
     /// Records the node's state for [`Node::assert_as_before`].

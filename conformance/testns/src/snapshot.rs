@@ -23,14 +23,14 @@ impl Namespace {
     /// The namespace as it is.
     #[track_caller]
     pub fn snapshot(&self) -> Snapshot {
-        self.enter(|| Snapshot(network(&sysctls::Files::default())))
+        self.enter(|| Snapshot(network()))
     }
 }
 
 impl Snapshot {
     /// The thread's network namespace and folders.
-    pub(crate) fn of_node(sysctls: &sysctls::Files) -> Self {
-        let mut lines = network(sysctls);
+    pub(crate) fn of_node() -> Self {
+        let mut lines = network();
         for folder in ["/run", "/var/lib/cni", "/etc/cni"] {
             files(Path::new(folder), &mut lines);
         }
@@ -103,8 +103,8 @@ fn sysctl_key(line: &str) -> Option<&str> {
     Some(key)
 }
 
-/// All of the thread's network namespace. The files of its sysctls may stay open in `files`.
-fn network(files: &sysctls::Files) -> Vec<String> {
+/// All of the thread's network namespace.
+fn network() -> Vec<String> {
     let mut lines = Vec::new();
     let links = link::messages();
     let names = link::Names::of(&links);
@@ -121,7 +121,7 @@ fn network(files: &sysctls::Files) -> Vec<String> {
         let tables = tables.unwrap_or_default();
         lines.extend(tables.lines().map(|name| format!("{family}tables {name}")));
     }
-    lines.extend(sysctls::sysctls(&links, &names, files));
+    lines.extend(sysctls::sysctls(&links, &names));
     lines.sort();
     lines
 }

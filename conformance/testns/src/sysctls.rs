@@ -7,12 +7,10 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::Mode;
 
 use crate::link::{IFINFOMSG, Names};
@@ -77,11 +75,11 @@ const NEIGHBOURS: &[(u16, &str)] = &[
 
 /// Lists the sysctls of the thread's network namespace that can be changed, each as `sysctl net/KEY = VALUE`; `links` and
 /// `names` are its links. A link's times are in milliseconds, whatever its files say.
-pub(crate) fn sysctls(links: &[Message], names: &Names, files: &Files) -> Vec<String> {
+pub(crate) fn sysctls(links: &[Message], names: &Names) -> Vec<String> {
     let mut lines = Vec::new();
     links.iter().for_each(|link| of_link(link, names, &mut lines));
     of_neighbours(names, &mut lines);
-    files.read(&mut lines);
+    of_files(&mut lines);
     lines
 }
 
@@ -165,70 +163,15 @@ fn line(key: &str, value: impl std::fmt::Display) -> String {
     format!("sysctl net/{key} = {value}")
 }
 
-/// The files of one namespace that no message stands for. They stay open if the process has not too many, since the way to a
-/// file takes longer than what it says.
-#[derive(Debug, Default)]
-pub(crate) struct Files(Mutex<Option<Opened>>);
-
-#[derive(Debug)]
-struct Opened {
-    /// The folders from which the files were opened.
-    folders: Arc<Vec<Folder>>,
-    /// The files with their keys.
-    files: Vec<(String, File)>,
-    /// The files' part of [`OPEN`].
-    count: usize,
-}
-
-/// Files that may be open in the process at most.
-static OPEN: AtomicUsize = AtomicUsize::new(0);
-
-impl Files {
-    fn read(&self, lines: &mut Vec<String>) {
-        // Enough for one namespace: a program that is started begins with copies of them all, and each takes 0.1 us.
-        const MOST: u64 = 512;
-        let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).must("read the limit of open files");
-        self.read_with(usize::try_from(MOST.min(limit / 2)).unwrap_or_default(), lines);
-    }
-
-    /// Leaves files open if the process then has at most `most` of them; else has one open at a time.
-    fn read_with(&self, most: usize, lines: &mut Vec<String>) {
-        let folders = folders();
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.as_ref().is_some_and(|opened| !Arc::ptr_eq(&opened.folders, &folders)) {
-            *kept = None;
-        }
-        if kept.is_none() {
-            *kept = Opened::all(&folders, most);
-        }
-        let mut page = [0; 512];
-        let mut read = |key: &str, file: &File| {
-            if let Some(text) = text(file, &mut page) {
-                lines.push(line(key, text.trim_end().escape_debug()));
+/// Adds the files that no message stands for.
+fn of_files(lines: &mut Vec<String>) {
+    let mut page = [0; 512];
+    for folder in folders().iter() {
+        folder.open(|key, file| {
+            if let Some(text) = text(&file, &mut page) {
+                lines.push(line(&key, text.trim_end().escape_debug()));
             }
-        };
-        match &*kept {
-            Some(opened) => opened.files.iter().for_each(|(key, file)| read(key, file)),
-            None => folders.iter().for_each(|folder| folder.open(|key, file| read(&key, &file))),
-        }
-    }
-}
-
-impl Opened {
-    /// `None` where there is no place for so many.
-    fn all(folders: &Arc<Vec<Folder>>, most: usize) -> Option<Self> {
-        let count = folders.iter().map(|folder| folder.names.len()).sum();
-        let fits = |open: usize| Some(open + count).filter(|open| *open <= most);
-        OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        let mut opened = Self { folders: Arc::clone(folders), files: Vec::new(), count };
-        folders.iter().for_each(|folder| folder.open(|key, file| opened.files.push((key, file))));
-        Some(opened)
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        OPEN.fetch_sub(self.count, Ordering::Relaxed);
+        });
     }
 }
 
@@ -327,30 +270,5 @@ fn text(file: &File, page: &mut [u8; 512]) -> Option<String> {
         if count < page.len() {
             return String::from_utf8(bytes).ok();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Files;
-
-    #[test]
-    fn files_stay_open_where_there_is_room_and_say_the_same() {
-        let read = |files: &Files, most| {
-            let mut lines = Vec::new();
-            files.read_with(most, &mut lines);
-            (lines, files.0.lock().unwrap().is_some())
-        };
-        let files = Files::default();
-        let (lines, stay) = read(&files, 200);
-        assert!(lines.len() > 200 && !stay, "{} lines", lines.len());
-        for _ in 0..2 {
-            assert_eq!(read(&files, 1000), (lines.clone(), true));
-        }
-        // There is no room for another's, until these are closed.
-        let others = Files::default();
-        assert_eq!(read(&others, lines.len()), (lines.clone(), false));
-        drop(files);
-        assert_eq!(read(&others, 1000), (lines, true));
     }
 }
