@@ -42,11 +42,6 @@ pub fn wait(deadline: Duration) -> Result<Option<Instant>, String> {
     })
 }
 
-/// Takes note of children that have ended.
-pub fn reap() {
-    any_left(WaitPidFlag::WNOHANG);
-}
-
 /// The children of this process's threads, as far as /proc lists them.
 fn children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();

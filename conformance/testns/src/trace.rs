@@ -28,7 +28,6 @@ mod syscall;
 mod tracer;
 
 use std::collections::BTreeMap;
-use std::thread;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -116,13 +115,6 @@ impl Call {
         self.traced(node, Some((n, Fate::Kill)))
     }
 
-    /// Makes the call and lets its `n`th (from 1) state-changing system call fail with an errno,
-    /// without its being made.
-    #[track_caller]
-    pub fn fail_at(&self, node: &Node, n: usize, errno: Errno) -> Traced {
-        self.traced(node, Some((n, Fate::Fail(errno))))
-    }
-
     /// Makes the call and lets its `n`th (from 1) step fail with the errno that suits it, without its being made.
     ///
     /// A step is a state-changing system call, a question to netlink, or the reception of an answer: failing that,
@@ -160,15 +152,6 @@ impl Call {
     /// longer than the deadline.
     #[track_caller]
     pub fn try_traced(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Traced> {
-        // The new thread has no other children, so it may wait for any.
-        let done = thread::scope(|scope| scope.spawn(|| self.trace_here(node, fate)).join());
-        match done {
-            Ok(traced) => traced,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-
-    fn trace_here(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Traced> {
         let (executable, environment) = (self.executable(node), self.variables(node));
         let program = Program {
             executable: &executable,
@@ -177,7 +160,7 @@ impl Call {
             stdin: self.stdin(),
             deadline: self.time(),
         };
-        let (output, tracer) = program.follow(node, fate)?;
+        let (output, tracer) = program.follow(node, fate, &mut || {})?;
         let Tracer { calls, messages, hit, eligible, .. } = tracer;
         Some(Traced { reply: self.reply(output), calls, messages, hit, eligible })
     }

@@ -79,12 +79,7 @@ impl Program<'_> {
     #[must_use]
     #[track_caller]
     pub fn with_fate(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<ProgramTrace> {
-        // The new thread has no other children, so it may wait for any.
-        let done = thread::scope(|scope| scope.spawn(|| self.follow(node, fate)).join());
-        let (output, tracer) = match done {
-            Ok(followed) => followed?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
+        let (output, tracer) = self.follow(node, fate, &mut || {})?;
         let Tracer { calls, messages, processes, hit, .. } = tracer;
         Some(ProgramTrace { output, calls, messages, processes, hit })
     }
@@ -102,12 +97,8 @@ impl Program<'_> {
     /// Returns the system calls until then, the `n`th with them; `None` if there were not so many.
     #[track_caller]
     pub fn orphan(&self, node: &Node, n: usize, mut meanwhile: impl FnMut() + Send) -> Option<Vec<Syscall>> {
-        let fate = Some((n, Fate::Orphan));
-        let done = thread::scope(|scope| scope.spawn(|| self.follow_and(node, fate, &mut meanwhile)).join());
-        let (_, Tracer { calls, hit, .. }) = match done {
-            Ok(followed) => followed.must("trace a program within its deadline"),
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
+        let followed = self.follow(node, Some((n, Fate::Orphan)), &mut meanwhile);
+        let (_, Tracer { calls, hit, .. }) = followed.must("trace a program within its deadline");
         hit.map(|_| calls)
     }
 
@@ -115,19 +106,22 @@ impl Program<'_> {
     /// many.
     #[track_caller]
     pub fn kill_before(&self, node: &Node, n: usize) -> Option<Syscall> {
-        let done = thread::scope(|scope| scope.spawn(|| self.follow(node, Some((n, Fate::Kill)))).join());
-        match done {
-            Ok(followed) => followed.must("trace a program within its deadline").1.hit,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        self.with_fate(node, Some((n, Fate::Kill))).must("trace a program within its deadline").hit
     }
 
-    pub(super) fn follow(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<(Output, Tracer)> {
-        self.follow_and(node, fate, &mut || {})
+    /// Follows it from a thread that has no other children, and so may wait for any.
+    pub(super) fn follow(
+        &self,
+        node: &Node,
+        fate: Option<(usize, Fate)>,
+        meanwhile: &mut (dyn FnMut() + Send),
+    ) -> Option<(Output, Tracer)> {
+        let done = thread::scope(|scope| scope.spawn(|| self.follow_here(node, fate, meanwhile)).join());
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     #[expect(clippy::zombie_processes, reason = "the tracer waits for it")]
-    fn follow_and(
+    fn follow_here(
         &self,
         node: &Node,
         fate: Option<(usize, Fate)>,

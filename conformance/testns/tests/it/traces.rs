@@ -70,7 +70,7 @@ fn a_failure_is_returned_and_nothing_done() {
     for name in there(&node) {
         fs::remove_file(node.work_dir().join(name)).unwrap();
     }
-    let failed = call().fail_at(&node, first, Errno::ENOSPC);
+    let failed = call().try_traced(&node, Some((first, Fate::Fail(Errno::ENOSPC)))).unwrap();
     assert_eq!(failed.hit.map(|call| call.name()).unwrap(), "openat");
     let stderr = &failed.reply.output.stderr;
     assert!(stderr.to_lowercase().contains("no space left"), "{stderr}");
