@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use testns::{Attachment, Call, Node, Remains, Subject, Verb, unshared, write_executable};
+use testns::{Attachment, Call, Node, Remains, Verb, unshared, write_executable};
 
 /// Installs a shell script as a plugin.
 pub(crate) fn script(node: &Node, name: &str, text: &str) {
@@ -67,28 +67,4 @@ fn a_call_has_a_deadline() {
     let call = call.deadline(Duration::from_millis(200));
     assert!(std::panic::catch_unwind(|| call.run(&node).output).is_err());
     assert!(std::panic::catch_unwind(|| call.trace(&node).reply.output).is_err());
-}
-
-#[test]
-fn the_reference_bridge_comes_and_goes() {
-    let Some(reference) = Subject::reference_or_skip("the_reference_bridge_comes_and_goes") else { return };
-    let config = r#"{"cniVersion":"1.0.0","name":"n","type":"bridge","bridge":"br0","isGateway":true,
-        "ipam":{"type":"host-local","subnet":"10.7.0.0/24"}}"#;
-    let node = Node::with(&reference);
-    let (one, two) = (node.container(), node.container());
-    let result = node.call(Verb::Add, config, &one).ok();
-    assert_eq!(result["ips"][0]["address"], "10.7.0.2/24");
-    node.call(Verb::Add, config, &two).ok();
-    one.namespace().ping([10, 7, 0, 3]);
-    node.host().ping([10, 7, 0, 2]);
-    assert_eq!(one.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
-
-    node.call(Verb::Del, config, &one).ok();
-    node.call(Verb::Del, config, two.leave(Remains::EmptyPath)).ok();
-    assert!(one.namespace().find_link("eth0").is_none());
-    // With no namespace to look into, the reference leaves the link there.
-    let changes = node.changes();
-    assert!(changes.contains("+ link veth") && changes.contains("+ link br0"), "{changes}");
-    assert!(!changes.contains("/networks/n/10.7.0.2 "), "{changes}");
-    assert!(changes.contains("/networks/n/last_reserved_ip.0 "), "{changes}");
 }

@@ -1,8 +1,6 @@
 //! What a node shows, hides and remembers.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -155,71 +153,6 @@ fn features_of_this_kernel() {
     assert!(Feature::Macvlan.is_here() || Feature::Ifb.is_here() || Feature::Dummy.is_here());
 }
 
-#[test]
-fn bridge_vlans_are_seen() {
-    testns::needs!(Feature::BridgeVlanFiltering.or_skip());
-    let node = Node::new();
-    node.host().add_link("br0", "bridge");
-    let vlans = node.host().port_vlans();
-    let default = testns::PortVlan { link: "br0".to_owned(), id: 1, pvid: true, untagged: true };
-    assert_eq!(vlans, [default]);
-}
-
-#[test]
-fn a_link_gets_another_name() {
-    let node = Node::new();
-    node.host().add_link("br0", "bridge");
-    let index = node.host().link("br0").index;
-    node.host().rename("br0", "br1");
-    assert!(node.host().find_link("br0").is_none());
-    let renamed = node.host().link("br1");
-    assert_eq!((renamed.index, renamed.up), (index, true));
-}
-
-#[test]
-fn all_filter_rules_go_at_once() {
-    let nft = Path::new("/usr/sbin/nft");
-    if !nft.exists() {
-        return testns::skip("all_filter_rules_go_at_once", "nft is not installed");
-    }
-    let node = Node::new();
-    node.host().flush_nft(); // nothing yet
-    for family in ["ip", "inet", "bridge"] {
-        let mut command = Command::new(nft);
-        command.args(["add", "table", family, "t", "{", "chain", "c", "{", "counter", ";", "}", ";", "}"]);
-        assert_eq!(testns::run(command, b"", Duration::from_secs(10)).code(), 0);
-    }
-    assert_eq!(node.host().nft().iter().filter(|line| line.starts_with("nft rule")).count(), 3);
-    node.host().flush_nft();
-    assert_eq!(node.host().nft(), Vec::<String>::new());
-}
-
-#[test]
-fn queueing_disciplines_are_cleared() {
-    let tc = Path::new("/usr/sbin/tc");
-    if !tc.exists() {
-        return testns::skip("queueing_disciplines_are_cleared", "tc is not installed");
-    }
-    let node = Node::new();
-    node.host().add_link("br0", "bridge");
-    node.remember();
-    node.host().clear_qdiscs("br0"); // nothing yet
-    for arguments in
-        ["qdisc add dev br0 root handle 1: tbf rate 1mbit burst 10kb latency 25ms", "qdisc add dev br0 ingress"]
-    {
-        let mut command = Command::new(tc);
-        command.args(arguments.split(' '));
-        let output = testns::run(command, b"", Duration::from_secs(10));
-        if output.code() != 0 {
-            return testns::skip("queueing_disciplines_are_cleared", &output.stderr);
-        }
-    }
-    let changes = node.changes();
-    assert!(changes.contains("+ qdisc tbf 10000 on br0") && changes.contains("+ qdisc ingress"), "{changes}");
-    node.host().clear_qdiscs("br0");
-    node.assert_as_before();
-}
-
 /// A namespace with a link that is slow to go ends before the wait does.
 #[test]
 fn settling_waits_for_namespaces_that_ended() {
@@ -249,18 +182,6 @@ fn crowds_grow_to_a_number() {
     host.crowd_nft(300);
     host.crowd_nft(700);
     assert_eq!(rules(), 700);
-}
-
-#[test]
-fn a_sysctl_counts_in_each_snapshot_of_a_node() {
-    let node = Node::new();
-    let key = "net/ipv4/tcp_keepalive_time";
-    for value in ["100", "200", "100"] {
-        node.remember();
-        node.host().set_sysctl(key, value);
-        let changes = node.changes();
-        assert!(changes.lines().any(|line| line == format!("+ sysctl {key} = {value}")), "{changes}");
-    }
 }
 
 #[test]
