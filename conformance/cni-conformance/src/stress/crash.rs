@@ -113,68 +113,35 @@ fn add_killed_and_gone(testbed: &Testbed) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Where a plugin changes what the kit laid out in the container, GC may leave that as it is, as it ends with the container: there
+/// each point has a container of its own, which is gone when GC comes.
 fn gc_killed(testbed: &Testbed) -> Result<(), Stop> {
     let is_device = |part: &Stage| matches!(part, Stage::Device { .. });
-    if testbed.profile.stage.iter().any(|part| part.lays_in_containers() && !is_device(part)) {
-        return gc_killed_and_gone(testbed);
-    }
+    let goes = testbed.profile.stage.iter().any(|part| part.lays_in_containers() && !is_device(part));
     let mut operations = Operations::with_pool(testbed, 2);
     operations.warm_up()?;
-    let (valid, pod) = (testbed.pod(), operations.used_pod()?);
+    let valid = testbed.pod();
+    let lasting = if goes { None } else { Some(operations.used_pod()?) };
     let kept = operations.testbed.add(&valid)?;
+    let share = Share { limit: if goes { FEW } else { LIMIT }, ..WHOLE };
     testbed.remember();
     for index in 0..testbed.plugin_count() {
         let gc = || operations.testbed.gc_calls(&[valid.attachment()]);
         let killed = |fate| {
-            operations.testbed.add(&pod)?;
-            let calls = gc();
-            operations.disturb(&calls[index], fate)
-        };
-        let (whole, answer) = killed(None)?;
-        answer.succeeds()?;
-        operations.testbed.del(pod.attachment(), None)?;
-        let what = format!("GC of {} was killed before change", testbed.profile.executable(index));
-        for point in WHOLE.points(whole.changes().count(), testbed, &mut testbed.random()) {
-            testbed.forget_calls();
-            let (traced, _) = killed(Some((point, Fate::Kill)))?;
-            let at = At { what: &what, point, hit: traced.hit.as_ref() };
-            for call in gc() {
-                let again = testbed.make(&call)?.succeeds();
-                again.map_err(|stop| within(stop, &format!("of GC after {at}")))?;
-            }
-            operations
-                .testbed
-                .del(pod.attachment(), None)
-                .map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
-            operations.nothing_is_left(&format!("{at}, GC and DEL"))?;
-            let check = operations.check(&valid.attachment(), &kept);
-            check.map_err(|stop| within(stop, &format!("of CHECK of a valid attachment, after {at}")))?;
-        }
-    }
-    Ok(())
-}
-
-/// The same where a plugin changes what the kit laid out in the container: GC may leave that as it is, as it ends with the
-/// container. Each point has a container of its own.
-fn gc_killed_and_gone(testbed: &Testbed) -> Result<(), Stop> {
-    let mut operations = Operations::with_pool(testbed, 2);
-    operations.warm_up()?;
-    let valid = testbed.pod();
-    let kept = operations.testbed.add(&valid)?;
-    for index in 0..testbed.plugin_count() {
-        let gc = || operations.testbed.gc_calls(&[valid.attachment()]);
-        let killed = |fate| {
-            let pod = testbed.pod();
-            testbed.remember();
+            let pod = lasting.clone().unwrap_or_else(|| {
+                let pod = testbed.pod();
+                testbed.remember();
+                pod
+            });
             operations.testbed.add(&pod)?;
             let ended = operations.disturb(&gc()[index], fate)?;
-            Ok::<_, Stop>((pod.leave(Remains::Gone), ended))
+            let attachment = if goes { pod.leave(Remains::Gone) } else { pod.attachment() };
+            Ok::<_, Stop>((attachment, ended))
         };
         let (attachment, (whole, answer)) = killed(None)?;
         answer.succeeds()?;
         operations.testbed.del(&attachment, None)?;
         let what = format!("GC of {} was killed before change", testbed.profile.executable(index));
-        let share = Share { number: 0, of: 1, limit: FEW };
         for point in share.points(whole.changes().count(), testbed, &mut testbed.random()) {
             testbed.forget_calls();
             let (attachment, (traced, _)) = killed(Some((point, Fate::Kill)))?;
@@ -183,10 +150,8 @@ fn gc_killed_and_gone(testbed: &Testbed) -> Result<(), Stop> {
                 let again = testbed.make(&call)?.succeeds();
                 again.map_err(|stop| within(stop, &format!("of GC after {at}")))?;
             }
-            operations
-                .testbed
-                .del(&attachment, None)
-                .map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
+            let done = operations.testbed.del(&attachment, None);
+            done.map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
             operations.nothing_is_left(&format!("{at}, GC and DEL"))?;
             let check = operations.check(&valid.attachment(), &kept);
             check.map_err(|stop| within(stop, &format!("of CHECK of a valid attachment, after {at}")))?;
