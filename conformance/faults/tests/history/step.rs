@@ -199,6 +199,11 @@ impl Step {
 }
 
 impl History {
+    /// The history of these steps only.
+    pub(crate) fn only(&self, steps: &[usize]) -> Self {
+        Self { steps: steps.iter().filter_map(|at| self.steps.get(*at)).copied().collect() }
+    }
+
     /// The networks that its steps are about.
     pub(crate) fn networks(&self) -> Vec<usize> {
         let mut networks: Vec<_> = self.steps.iter().map(|step| step.network()).collect();
