@@ -6,26 +6,37 @@ use std::process::ExitCode;
 
 use bench::call_budget::limits::{self, Limits};
 use bench::call_budget::{Folder, Metric, count_all, order, table};
+use clap::Parser;
 
-const USAGE: &str =
-    "usage: call-budget [--only SCENE] [--quick] [--syscalls] [--table | --update | --order FOLDER] FOLDER";
-
-#[derive(Default)]
+/// Counts what the executables of a folder do and compares with the limits
+#[derive(Debug, Parser)]
+#[command(name = "call-budget")]
 struct Options {
-    folder: PathBuf,
+    /// Only calls whose name has this text
+    #[arg(long, value_name = "SCENE", default_value = "", hide_default_value = true)]
     only: String,
-    /// Without instructions, which take nine tenths of the time.
-    is_quick: bool,
+    /// Without instructions, which take nine tenths of the time
+    #[arg(long)]
+    quick: bool,
+    /// Shows how often each call made each system call
+    #[arg(long)]
     syscalls: bool,
-    /// Compares nothing.
+    /// Compares nothing
+    #[arg(long)]
     table: bool,
+    /// Writes limits.json anew
+    #[arg(long)]
     update: bool,
-    /// Only writes the functions that are used, to this folder.
+    /// Only writes the functions that are used, to this folder
+    #[arg(long, value_name = "FOLDER", value_parser = canonical)]
     order: Option<PathBuf>,
+    /// The folder with `cni-plugins` and `cnitool`
+    #[arg(value_name = "FOLDER", value_parser = canonical)]
+    folder: PathBuf,
 }
 
 fn main() -> ExitCode {
-    match options(std::env::args().skip(1)).and_then(|options| run(&options)) {
+    match run(&Options::parse()) {
         Ok(sentences) if sentences.is_empty() => ExitCode::SUCCESS,
         Ok(sentences) => {
             eprintln!("{}", sentences.join("\n"));
@@ -36,28 +47,6 @@ fn main() -> ExitCode {
             eprintln!("call-budget: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options::default();
-    while let Some(word) = arguments.next() {
-        match word.as_str() {
-            "--only" => options.only = arguments.next().ok_or(USAGE)?,
-            "--quick" => options.is_quick = true,
-            "--syscalls" => options.syscalls = true,
-            "--table" => options.table = true,
-            "--update" => options.update = true,
-            "--order" => options.order = Some(canonical(&arguments.next().ok_or(USAGE)?)?),
-            folder if !folder.starts_with('-') && options.folder.as_os_str().is_empty() => {
-                options.folder = canonical(folder)?;
-            }
-            _ => return Err(USAGE.to_owned()),
-        }
-    }
-    match options.folder.as_os_str().is_empty() {
-        true => Err(USAGE.to_owned()),
-        false => Ok(options),
     }
 }
 
@@ -77,7 +66,7 @@ fn run(options: &Options) -> Result<Vec<String>, String> {
     let is_enough = |seen: &[bench::call_budget::CountedCall]| {
         options.table || (!options.update && limits.compare(seen, Metric::has_limit).is_empty())
     };
-    let all = count_all(&folder, &options.only, !options.is_quick, &is_enough)?;
+    let all = count_all(&folder, &options.only, !options.quick, &is_enough)?;
     let mut text = table::table(&all);
     text.push_str(&format!("cni-plugins: {plugins_bytes} bytes\ncnitool: {} bytes\n", limits::size(&folder.cnitool)?));
     if options.syscalls {
