@@ -58,20 +58,6 @@ fn a_missing_gateway_is_the_networks_first_address() {
     });
 }
 
-/// isDefaultGateway implies isGateway and sets a default route through the gateway for each family.
-#[test]
-fn is_default_gateway_adds_a_default_route_per_family() {
-    each(|_, node| {
-        let pod = node.container();
-        let attached = Attached::add(node, &bridge(json!({"isDefaultGateway": true, "ipam": dual()})), &pod);
-        assert_eq!(gateways(node), ["10.7.0.1/24", "fd07::1/64"]);
-        assert_eq!(default_routes(&pod), ["0.0.0.0/0 via 10.7.0.1", "::/0 via fd07::1"]);
-        let routes = json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.1"}, {"dst": "::/0", "gw": "fd07::1"}]);
-        assert_eq!(attached.result["routes"], routes);
-        attached.check().ok();
-    });
-}
-
 /// The result lists the default routes in the order of the addresses, after IPAM's routes.
 #[test]
 fn default_routes_are_in_the_order_of_the_addresses() {
@@ -88,16 +74,6 @@ fn default_routes_are_in_the_order_of_the_addresses() {
 
 fn with_routes(routes: Value) -> Value {
     bridge(json!({"isDefaultGateway": true, "ipam": with(v4(), json!({"routes": routes}))}))
-}
-
-#[test]
-fn a_default_route_of_ipam_with_a_gateway_wins() {
-    each(|_, node| {
-        let pod = node.container();
-        let attached = Attached::add(node, &with_routes(json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.9"}])), &pod);
-        assert_eq!(default_routes(&pod), ["0.0.0.0/0 via 10.7.0.9"]);
-        attached.check().ok();
-    });
 }
 
 /// A default route of the IPAM result without gateway counts as the route of isDefaultGateway; the reference fails on
@@ -222,33 +198,6 @@ fn ipv6_addresses_conflict_only_where_they_overlap() {
         let mut left = gateways(node);
         left.sort();
         assert_eq!(left, ["fd07::1/64", "fd99::1/64"]);
-    });
-}
-
-/// An address that is set already is no conflict, and a bridge that the administrator made is used as it is.
-#[test]
-fn the_gateway_may_be_on_the_bridge_already() {
-    each(|_, node| {
-        node.host().add_link("br0", "bridge");
-        node.host().add_address("br0", "10.7.0.1/24");
-        let pod = node.container();
-        Attached::add(node, &bridge(json!({"isGateway": true})), &pod);
-        assert_eq!(gateways(node), ["10.7.0.1/24"]);
-        pod.namespace().ping(ip("10.7.0.1"));
-    });
-}
-
-#[test]
-fn a_gateway_keeps_its_hardware_address() {
-    each(|_, node| {
-        let config = bridge(json!({"isGateway": true}));
-        let attached: Vec<_> = (0..4).map(|_| Attached::add(node, &config, &node.container())).collect();
-        let mac = node.host().link("br0").mac;
-        assert!(attached.iter().all(|attached| attached.result["interfaces"][0]["mac"] == json!(mac)));
-        for attached in attached {
-            attached.del().ok();
-            assert_eq!(node.host().link("br0").mac, mac);
-        }
     });
 }
 

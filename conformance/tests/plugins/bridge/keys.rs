@@ -1,33 +1,15 @@
 //! Keys of the bridge, its ports and the container's interface.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, first_ip, ip, layer2, v4, v6, with};
+use crate::configs::{Attached, bridge, dual, first_ip, ip, layer2, v4, v6};
 use crate::subjects::{each, node, node_with_pod};
 use nix::mount::{MsFlags, mount, umount};
 use serde_json::{Value, json};
 use std::process::Command;
 use std::time::Duration;
-use testns::{Namespace, Node, Verb};
+use testns::{Namespace, Verb};
 
 const SHORT: Duration = Duration::from_millis(300);
-
-/// mtu: a new bridge and both ends of the veth. An existing bridge keeps its own as long as its ports allow it.
-#[test]
-fn mtu_is_set_on_a_new_bridge_and_both_ends() {
-    for (there, expected) in [(None, 1300), (Some(1200), 1200)] {
-        each(|_, node| {
-            if let Some(mtu_bytes) = there {
-                node.host().add_link("br0", "bridge");
-                node.host().set_mtu("br0", mtu_bytes);
-            }
-            let pod = node.container();
-            let attached = Attached::add(node, &bridge(json!({"mtu": 1300})), &pod);
-            let host = node.host();
-            let all = [host.link("br0"), host.link(attached.host_veth()), pod.namespace().link("eth0")];
-            assert_eq!(all.map(|link| link.mtu_bytes), [expected, 1300, 1300]);
-        });
-    }
-}
 
 /// The kernel lowers a bridge to the MTU of its new port, for all its containers, as with the reference; a warning says so.
 #[test]
@@ -48,31 +30,6 @@ fn a_port_that_lowers_the_bridges_mtu_is_named_in_a_warning() {
     assert!(warning.contains("the bridge's MTU was 9000 and is 1500"), "{warning}");
     assert!(warning.contains("set key mtu = 9000"), "{warning}");
     assert_eq!(node.host().link("br0").mtu_bytes, 1500);
-}
-
-#[test]
-fn the_bridge_is_cni0_by_default() {
-    each(|_, node| {
-        let mut config = bridge(json!({}));
-        config.as_object_mut().unwrap().remove("bridge");
-        let attached = Attached::add(node, &config, &node.container());
-        assert_eq!(attached.result["interfaces"][0]["name"], "cni0");
-        assert_eq!(node.host().link("cni0").kind, "bridge");
-    });
-}
-
-fn port(node: &Node, own: Value) -> testns::Port {
-    let attached = Attached::add(node, &bridge(own), &node.container());
-    node.host().link(attached.host_veth()).port.expect("a port")
-}
-
-#[test]
-fn port_flags_are_off_by_default() {
-    each(|_, node| {
-        assert_eq!(port(node, json!({})), testns::Port { hairpin: false, isolated: false });
-        assert_eq!(port(node, json!({"hairpinMode": true})), testns::Port { hairpin: true, isolated: false });
-        assert_eq!(port(node, json!({"portIsolation": true})), testns::Port { hairpin: false, isolated: true });
-    });
 }
 
 #[test]
@@ -138,18 +95,6 @@ fn macspoofchk_drops_frames_with_another_source_address() {
         attached.check_and_del();
         honest.0.del().ok();
         node.assert_as_before_except(stays);
-    });
-}
-
-#[test]
-fn without_macspoofchk_any_source_address_passes() {
-    each(|_, node| {
-        let pod = node.container();
-        Attached::add(node, &bridge(json!({"isGateway": true})), &pod);
-        pod.namespace().ping(ip("10.7.0.1"));
-        pod.namespace().set_mac("eth0", "0a:00:00:00:00:66");
-        pod.namespace().ping(ip("10.7.0.1"));
-        assert_eq!(node.host().nft(), [""; 0]);
     });
 }
 
@@ -250,26 +195,5 @@ fn ipv6_is_switched_on_where_it_is_off() {
         Attached::add(node, &bridge(json!({"isGateway": true, "ipam": dual()})), &pod);
         assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "fd07::2/64"]);
         pod.namespace().ping(ip("fd07::1"));
-    });
-}
-
-/// dns: the config's replaces IPAM's when any key except an empty domain is present.
-#[test]
-fn dns_of_the_config_replaces_that_of_ipam() {
-    each(|_, node| {
-        let resolv = node.work_dir().join("resolv.conf");
-        std::fs::write(&resolv, "nameserver 10.7.0.53\nsearch from.ipam\n").unwrap();
-        let ipam = with(crate::configs::v4(), json!({"resolvConf": resolv}));
-        let dns = |own: Value| {
-            let config = bridge(with(json!({"ipam": ipam}), own));
-            Attached::add(node, &config, &node.container()).result["dns"].clone()
-        };
-        let of_ipam = json!({"nameservers": ["10.7.0.53"], "search": ["from.ipam"]});
-        for own in [json!({}), json!({"dns": {}}), json!({"dns": {"domain": ""}}), json!({"dns": {"search": null}})] {
-            assert_eq!(dns(own), of_ipam);
-        }
-        assert_eq!(dns(json!({"dns": {"domain": "a.b"}})), json!({"domain": "a.b"}));
-        let emptied = dns(json!({"dns": {"nameservers": []}}));
-        assert!(emptied.is_null() || emptied == json!({}), "{emptied}");
     });
 }

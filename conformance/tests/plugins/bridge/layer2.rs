@@ -1,10 +1,9 @@
 //! Without `ipam`, or with the container's interface down: a layer-2 connection only.
 
 use super::stays;
-use crate::configs::{Attached, bridge, layer2};
-use crate::subjects::{each, node, node_with_pod};
+use crate::configs::{Attached, layer2};
+use crate::subjects::{each, node_with_pod};
 use serde_json::json;
-use testns::Verb;
 
 /// No `ipam.type`: a veth to the bridge, both ends up, frames pass, no address.
 #[test]
@@ -43,18 +42,6 @@ fn check_without_ipam_passes() {
     });
 }
 
-/// A result of 0.1.0 or 0.2.0 needs an address: ADD is refused before any change, or rolled back.
-#[test]
-fn without_ipam_an_old_version_is_refused_and_nothing_is_left() {
-    let node = node();
-    for version in ["0.1.0", "0.2.0"] {
-        let pod = node.container();
-        node.call(Verb::Add, layer2(json!({"cniVersion": version})), &pod).fails();
-        assert!(pod.namespace().find_link("eth0").is_none());
-        node.assert_as_before_except(stays);
-    }
-}
-
 /// disableContainerInterface leaves the container's interface down, and ADD waits for no port.
 #[test]
 fn a_disabled_container_interface_stays_down() {
@@ -65,13 +52,4 @@ fn a_disabled_container_interface_stays_down() {
     assert_eq!((outside.up, outside.master.as_deref()), (true, Some("br0")));
     attached.check_and_del();
     node.assert_as_before_except(stays);
-}
-
-/// disableContainerInterface with IPAM would set an address on a link that is down: an error before any change.
-#[test]
-fn a_disabled_container_interface_has_no_addresses() {
-    let node = node();
-    let failure = node.call(Verb::Add, bridge(json!({"disableContainerInterface": true})), &node.container()).fails();
-    assert!(failure.msg.contains("disableContainerInterface") || failure.msg.contains("ipam"), "{failure:?}");
-    node.assert_as_before();
 }

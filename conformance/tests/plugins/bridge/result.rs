@@ -5,50 +5,6 @@ use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
 use testns::Verb;
 
-fn results(node: &testns::Node, versions: &[&str]) -> Vec<Value> {
-    let own = json!({"isDefaultGateway": true, "ipam": dual(), "dns": {"nameservers": ["10.7.0.1"], "domain": "a.b"}});
-    let of_version = |version: &&str| {
-        let config = with(bridge(own.clone()), json!({"cniVersion": version}));
-        let attached = Attached::add(node, &config, &node.container());
-        attached.del().ok();
-        std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
-        let mut result = normalised(&attached.result);
-        // See `the_newest_form_has_the_mtu`.
-        let interfaces = result.get_mut("interfaces").and_then(Value::as_array_mut).into_iter().flatten();
-        interfaces.filter_map(Value::as_object_mut).for_each(|interface| drop(interface.remove("mtu")));
-        result
-    };
-    versions.iter().map(of_version).collect()
-}
-
-/// SPEC 5 and the older forms: the result is of the config's version, the same as the reference's.
-#[test]
-fn results_have_the_form_of_the_configs_version() {
-    let all = same(|node| results(node, &VERSIONS));
-    let routes4 = json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.1"}]);
-    let routes6 = json!([{"dst": "::/0", "gw": "fd07::1"}]);
-    let ip4 = json!({"ip": "10.7.0.2/24", "gateway": "10.7.0.1", "routes": routes4});
-    let ip6 = json!({"ip": "fd07::2/64", "gateway": "fd07::1", "routes": routes6});
-    let dns = json!({"nameservers": ["10.7.0.1"], "domain": "a.b"});
-    assert_eq!(all[0], json!({"cniVersion": "0.1.0", "ip4": ip4, "ip6": ip6, "dns": dns}));
-    assert_eq!(all[1], json!({"cniVersion": "0.2.0", "ip4": ip4, "ip6": ip6, "dns": dns}));
-    for (result, version) in all.iter().zip(VERSIONS).skip(2) {
-        let ips = if version < "1.0.0" {
-            json!([{"version": "4", "interface": 2, "address": "10.7.0.2/24", "gateway": "10.7.0.1"},
-                {"version": "6", "interface": 2, "address": "fd07::2/64", "gateway": "fd07::1"}])
-        } else {
-            json!([{"interface": 2, "address": "10.7.0.2/24", "gateway": "10.7.0.1"},
-                {"interface": 2, "address": "fd07::2/64", "gateway": "fd07::1"}])
-        };
-        let routes = [routes4.as_array().unwrap().clone(), routes6.as_array().unwrap().clone()].concat();
-        let interfaces = json!([{"name": "br0", "mac": "MAC"}, {"name": "VETH", "mac": "MAC"},
-            {"name": "eth0", "mac": "MAC", "sandbox": "/run/netns/POD"}]);
-        let expected =
-            json!({"cniVersion": version, "interfaces": interfaces, "ips": ips, "routes": routes, "dns": dns});
-        assert_eq!(*result, expected);
-    }
-}
-
 /// SPEC 5, 1.1.0: the form of 1.0.0 with the links' MTU, which the reference leaves out.
 #[test]
 fn the_newest_form_has_the_mtu() {
@@ -124,55 +80,6 @@ fn routes_to_one_destination_by_several_next_hops_are_all_set() {
         Attached::add(node, &bridge(json!({"ipam": with(dual(), json!({"routes": routes}))})), &pod);
         let all = pod.namespace().routes();
         assert_eq!(all.iter().filter(|route| route.to == "10.9.0.0/16").count(), 2, "{all:#?}");
-    });
-}
-
-/// SPEC 2, ADD: prevResult is passed on. The reference ignores it.
-#[test]
-fn prev_result_is_passed_on_before_the_own_interfaces() {
-    each(|who, node| {
-        let earlier = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "ens1", "mac": "0a:00:00:00:00:09"}],
-            "ips": [{"interface": 0, "address": "192.0.2.9/24"}], "dns": {"domain": "earlier"}});
-        let pod = node.container();
-        let attached = Attached::add(node, &bridge(json!({"isGateway": true, "prevResult": earlier})), &pod);
-        let names = |result: &Value| -> Vec<String> {
-            let interfaces = result["interfaces"].as_array().unwrap();
-            interfaces.iter().map(|interface| interface["name"].as_str().unwrap().to_owned()).collect()
-        };
-        let names = names(&attached.result);
-        if !who.is_ours() {
-            assert_eq!(names.len(), 3);
-            return;
-        }
-        assert_eq!((names.len(), names[0].as_str(), names[1].as_str(), names[3].as_str()), (4, "ens1", "br0", "eth0"));
-        assert_eq!(attached.result["ips"][0], earlier["ips"][0]);
-        assert_eq!(attached.result["ips"][1]["interface"], 3);
-        assert_eq!(attached.result["dns"], earlier["dns"]);
-        assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
-        attached.check_and_del();
-        node.assert_as_before_except(super::stays);
-    });
-}
-
-/// A malformed prevResult is ignored, as the reference never reads it.
-#[test]
-fn a_prev_result_that_cannot_be_read_is_ignored() {
-    same(|node| {
-        let unreadable = [
-            json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.7.0.2/24"}}),
-            json!({"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.7.0.2/24"}]}),
-            json!({"cniVersion": "9.9.9"}),
-            json!({"cniVersion": "1.0.0", "ips": [{"address": "x"}]}),
-            json!({"cniVersion": "1.0.0", "interfaces": 5}),
-        ];
-        for prev in unreadable {
-            let pod = node.container();
-            let attached = Attached::add(node, &bridge(json!({"prevResult": prev})), &pod);
-            assert_eq!(attached.result["interfaces"].as_array().map(Vec::len), Some(3), "{prev}");
-            assert_eq!(pod.namespace().global_addresses("eth0").len(), 1);
-            node.call(Verb::Del, &attached.config, &pod).ok();
-            assert!(pod.namespace().find_link("eth0").is_none(), "{prev}");
-        }
     });
 }
 

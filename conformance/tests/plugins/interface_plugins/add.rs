@@ -179,7 +179,7 @@ fn an_interface_name_that_no_link_can_have_is_refused_first(kind: InterfacePlugi
 }
 
 each_interface_plugin! {
-    ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
+    bridge: BRIDGE, ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (
         name_service_is_that_of_ipam_unless_the_config_has_one
         an_interface_name_that_no_link_can_have_is_refused_first
@@ -190,7 +190,7 @@ each_interface_plugin! { mod wish: bridge: BRIDGE, macvlan: MACVLAN, tap: TAP; (
 
 each_interface_plugin! {
     mod chain:
-    ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
+    bridge: BRIDGE, ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (prev_result_is_passed_on)
 }
 

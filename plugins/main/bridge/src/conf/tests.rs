@@ -70,6 +70,7 @@ fn every_key_is_understood_in_any_case() {
         &expect![[r#"dns: Some( Dns { nameservers: [], domain: "", search: [], options: [], }, ),"#]],
     );
     check(r#""dns":{}"#, &expect!["as the default"]);
+    check(r#""dns":{"domain":"","search":null}"#, &expect!["as the default"]);
 }
 
 #[test]
