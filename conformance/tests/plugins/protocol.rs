@@ -6,14 +6,10 @@ mod rollback;
 use crate::subjects::{probe_node, reference_or_skip};
 use expect_test::expect;
 use serde_json::{Value, json};
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use testns::{Attachment, Call, Container, Node, Verb};
-
-const PROBE: &str = r#"{"cniVersion": "1.1.0", "name": "n", "type": "probe"}"#;
 
 fn probe(node: &Node, verb: Verb, config: &str, container: &Container) -> testns::Reply {
     Call::new(verb, config, container).plugin("probe").run(node)
@@ -60,42 +56,6 @@ fn a_bad_config_is_named() {
     .assert_eq(&texts);
 }
 
-#[test]
-fn an_unknown_verb_is_code_4_after_the_config_was_checked() {
-    let node = probe_node();
-    let pod = node.container();
-    let call =
-        |config: &str| Call::new(Verb::Add, config, &pod).plugin("probe").variable("CNI_COMMAND", "X").run(&node);
-    assert_eq!(call(PROBE).fails_with(4).msg, "unknown CNI_COMMAND: X");
-    assert_eq!(call("{}").fails_with(7).msg, "missing network name");
-}
-
-#[test]
-fn a_verb_that_is_not_utf8_is_unknown() {
-    let node = probe_node();
-    let child = start_with(&node, "probe", PROBE.as_bytes(), &node.container().attachment(), |command| {
-        command.env("CNI_COMMAND", OsStr::from_bytes(b"AD\xff"));
-    });
-    let output = child.wait_with_output().unwrap();
-    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((output.status.code(), &object["code"]), (Some(1), &json!(4)));
-    assert_eq!(object["msg"], "unknown CNI_COMMAND: AD\u{fffd}");
-}
-
-/// Without a verb, a person is asking: about text on stderr, exit status 0.
-#[test]
-fn without_a_verb_the_about_text_is_printed() {
-    let node = probe_node();
-    let output = Command::new(node.bin_dir().join("probe")).env_clear().output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success() && output.stdout.is_empty());
-    assert!(text.starts_with("CNI probe plugin v"), "{text}");
-    assert!(
-        text.ends_with("CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"),
-        "{text}"
-    );
-}
-
 /// nomad and nerdctl take the first word of the about text that is a version as the plugin's, and compare it with the
 /// reference's release from which a feature is there. Ours is that of the reference whose behaviour the plugins have.
 #[test]
@@ -139,43 +99,6 @@ fn a_caller_that_gives_no_name_gets_the_plugin_of_the_file() {
     let output = Command::new(&file).arg0("").env_clear().output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.starts_with("CNI loopback plugin "), "{text}");
-}
-
-/// SPEC 2, version considerations: the version has to be one of the plugin's; CHECK, GC and STATUS exist from a version
-/// on.
-#[test]
-fn the_version_gate_is_code_1() {
-    let node = probe_node();
-    let pod = node.container();
-    let fails = |verb: Verb, version: &str| {
-        let config = json!({"cniVersion": version, "name": "n", "type": "probe", "cni.dev/valid-attachments": []});
-        let failure = probe(&node, verb, &config.to_string(), &pod).fails();
-        (failure.code, failure.msg)
-    };
-    assert_eq!(fails(Verb::Add, "1"), (1, "incompatible CNI versions".into()));
-    assert_eq!(fails(Verb::Add, "1.2.0"), (1, "incompatible CNI versions".into()));
-    assert_eq!(fails(Verb::Check, "0.3.1"), (1, "config version does not allow CHECK".into()));
-    assert_eq!(fails(Verb::Check, "1.2.0"), (1, "plugin version does not allow CHECK".into()));
-    assert_eq!(fails(Verb::Gc, "1.0.0"), (1, "config version does not allow GC".into()));
-    assert_eq!(fails(Verb::Status, "1.0.0"), (1, "config version does not allow STATUS".into()));
-    assert_eq!(fails(Verb::Check, "x.y").0, 6);
-}
-
-/// A plugin must not work on its own namespace; that is checked before any change. For DEL, and for the delegate that
-/// it calls, such a path means that the namespace is gone.
-#[test]
-fn the_plugins_own_namespace_is_refused_before_any_work() {
-    let node = probe_node();
-    let pod = node.container();
-    let log = node.work_dir().join("ipam.log");
-    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe",
-        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
-    let call = |verb| Call::new(verb, &config, &pod).variable("CNI_NETNS", "/proc/self/ns/net");
-    call(Verb::Add).run(&node).fails_with(8);
-    assert!(!log.exists(), "ADD did some work first");
-    call(Verb::Del).run(&node).ok();
-    call(Verb::Add).variable("CNI_NETNS_OVERRIDE", "True").run(&node).ok();
-    assert!(log.exists());
 }
 
 #[test]

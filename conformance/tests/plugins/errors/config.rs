@@ -1,7 +1,7 @@
 //! Failures whose cause is in the input of the runtime: config, environment.
 
 use super::Trouble;
-use crate::configs::{bridge, layer2, with};
+use crate::configs::{bridge, with};
 use crate::subjects::each;
 use expect_test::expect;
 use serde_json::{Value, json};
@@ -167,23 +167,6 @@ fn status_refuses_a_config_that_add_refuses() {
                 false => drop(reply.ok()),
             }
         }
-    });
-}
-
-/// The specification demands `CNI_PATH` of GC alone, the reference of each verb.
-#[test]
-fn cni_path_may_be_missing_but_on_gc() {
-    each(|who, node| {
-        let config = with(layer2(json!({"cniVersion": "1.1.0"})), json!({"cni.dev/valid-attachments": []}));
-        let pod = node.container();
-        for verb in [Verb::Status, Verb::Add, Verb::Del] {
-            let reply = Call::new(verb, &config, &pod).without("CNI_PATH").run(node);
-            match who.is_ours() {
-                true => assert_eq!(reply.output.code(), 0, "{reply}"),
-                false => assert_eq!(reply.fails_with(4).msg, "required env variables [CNI_PATH] missing", "{reply}"),
-            }
-        }
-        Call::new(Verb::Gc, &config, Attachment::none()).without("CNI_PATH").run(node).fails_with(4);
     });
 }
 
