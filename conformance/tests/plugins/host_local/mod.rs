@@ -6,9 +6,9 @@ mod status;
 mod store;
 
 use crate::configs::{addresses, bridge, host_local, v4, with};
-use crate::subjects::{each, node};
+use crate::subjects::node;
 use serde_json::{Value, json};
-use testns::{Attachment, Call, Node, Verb};
+use testns::{Attachment, Node, Verb};
 
 const FOLDER: &str = "/var/lib/cni/networks/net";
 
@@ -89,22 +89,6 @@ fn gc_without_the_list_succeeds_and_removes_nothing() {
     assert!(answer.output.stderr.contains("GC has no list of valid attachments"), "{:?}", answer.output);
     answer.ok();
     assert_eq!(reservations().len(), 1);
-}
-
-fn add_args(node: &Node, config: &Value, args: &str) -> Result<Vec<String>, String> {
-    let reply = Call::new(Verb::Add, config, pod("c1")).args(args).run(node);
-    if reply.output.code() == 0 { Ok(addresses(&reply.ok())) } else { Err(reply.fails().msg) }
-}
-
-/// The reference gives a container that requests an address a second one of the same set.
-#[test]
-fn a_requested_second_address_is_refused_as_a_duplicate() {
-    each(|who, node| {
-        add(node, &v4(), "c1").unwrap();
-        let second = add_args(node, &host_local(v4()), "IP=10.7.0.9");
-        assert_eq!(second.is_err(), who.is_ours(), "{second:?}");
-        assert_eq!(std::path::Path::new(FOLDER).join("10.7.0.9").exists(), !who.is_ours());
-    });
 }
 
 /// Nothing but the reservation is left of the container, whose namespace's number another one may have: no plugin can know that.

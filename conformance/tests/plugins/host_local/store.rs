@@ -250,27 +250,6 @@ fn a_store_without_hard_links_is_used() {
     }
 }
 
-/// SPEC: runtimes must not, and kubelets do after time-outs. The refused one has reserved nothing, so it releases nothing.
-#[test]
-fn of_two_adds_of_one_attachment_at_once_one_is_refused_and_the_other_keeps_its_addresses() {
-    let node = node();
-    for round in 0..20 {
-        let id = format!("c{round}");
-        let outcomes = std::thread::scope(|scope| {
-            let both = [(); 2].map(|()| scope.spawn(|| add(&node, &dual(), &id)));
-            both.map(|outcome| outcome.join().unwrap())
-        });
-        let given: Vec<_> = outcomes.iter().flatten().flatten().cloned().collect();
-        assert_eq!(given.len(), 2, "{outcomes:?}");
-        let held = reservations().into_iter().filter(|(_, owner)| *owner == format!("{id}\r\neth0"));
-        let held: Vec<String> = held.map(|(address, _)| address).collect();
-        for address in &given {
-            assert!(held.iter().any(|held| address.starts_with(&format!("{held}/"))), "{held:?} {outcomes:?}");
-        }
-        assert_eq!(held.len(), 2);
-    }
-}
-
 /// Immutable nodes: notes save time, and are not needed.
 #[test]
 fn where_run_cni_cannot_be_written_the_folder_is_read_each_time() {
