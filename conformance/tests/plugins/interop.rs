@@ -124,21 +124,6 @@ fn all_that_they_added_is_deleted_by_ours() {
     }
 }
 
-/// The reference's CHECK finds, and its DEL removes, all that ours made: the link, the addresses, the rules.
-#[test]
-fn what_ours_added_is_deleted_by_theirs() {
-    let Some(theirs) = reference_or_skip() else { return };
-    for own in [json!({}), json!({"ipMasqBackend": "iptables"})] {
-        let node = Node::with(&theirs);
-        node.install(&ours());
-        let pod = node.container();
-        let attached = Attached::add(&node, &full(with(own, json!({"macspoofchk": false}))), &pod);
-        node.install(&theirs);
-        attached.check_and_del();
-        node.assert_as_before_except(stays);
-    }
-}
-
 /// What the reference made, our CHECK finds, though it compares more, and our DEL removes.
 #[test]
 fn what_theirs_added_is_checked_and_deleted_by_ours() {

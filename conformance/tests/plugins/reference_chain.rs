@@ -2,8 +2,7 @@
 //! calling each executable as the specification says. And the same chain with our bridge and host-local in it.
 
 use crate::configs::{addresses, drop_empty_dns, normalised};
-use crate::runtime::{Chain, Driver, Set, wait};
-use libcni::{NetworkConf, Runtime};
+use crate::runtime::{Chain, Driver, Set};
 use serde_json::{Value, json};
 use testns::{Feature, Snapshot};
 
@@ -159,29 +158,4 @@ fn our_bridge_in_the_references_chain() {
     is_noticed(&mixed);
     let theirs = course(Set::Reference, Driver::ByHand, "1.0.0").unwrap();
     assert_eq!(mixed.result, theirs.result, "left: with our bridge, right: all theirs");
-}
-
-/// A network of 1.0.0 has no GC: stale attachments get DEL, with the parameters in the cache.
-#[test]
-fn gc_deletes_what_is_stale() {
-    for set in Set::ALL {
-        testns::needs!(Feature::Ifb.or_skip());
-        let Some(node) = set.node() else { return };
-        let (network, capabilities) = (network("1.0.0"), capabilities());
-        let conf = NetworkConf::parse(network.to_string().as_bytes()).unwrap();
-        let runtime = Runtime::builder().plugin_dirs([node.bin_dir()]).build();
-        let attach = |id: &str| {
-            let pod = node.container_named(id);
-            let attachment = pod.attachment();
-            let driver = Driver::Libcni;
-            let chain = Chain { node: &node, driver, network: &network, capabilities: &capabilities, attachment };
-            chain.add().unwrap();
-        };
-        attach("first");
-        wait(runtime.gc(&conf, &[]).without_inventory()).unwrap();
-        node.remember();
-        attach("stale");
-        wait(runtime.gc(&conf, &[]).without_inventory()).unwrap();
-        node.assert_as_before_except(comes_and_goes);
-    }
 }

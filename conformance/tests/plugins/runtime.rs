@@ -20,8 +20,6 @@ pub(crate) enum Set {
 }
 
 impl Set {
-    pub(crate) const ALL: [Self; 2] = [Self::Reference, Self::OursFirst];
-
     /// A new node whose folder of plugins has this set. `None`, with a SKIP line, where the set is not available.
     pub(crate) fn node(self) -> Option<Node> {
         let reference = crate::subjects::reference_or_skip()?;

@@ -3,11 +3,10 @@
 mod macvlan_only;
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, dual, ip, normalised, with};
-use crate::interface_plugins::{IPVLAN, InterfacePlugin, LinkPlace, MACVLAN, VLAN, each_interface_plugin};
-use crate::subjects::reference_or_skip;
+use crate::configs::{Attached, addresses, dual, ip, with};
+use crate::interface_plugins::{IPVLAN, InterfacePlugin, MACVLAN, VLAN, each_interface_plugin};
 use serde_json::{Value, json};
-use testns::{Attachment, Call, Feature, Namespace, Node, Subject, Verb};
+use testns::{Attachment, Call, Feature, Namespace, Node, Verb};
 
 /// Network `net` of 1.0.0 on `uplink`, with one address of each family; `own` adds keys or replaces them.
 fn config(kind: InterfacePlugin, own: Value) -> Value {
@@ -164,27 +163,6 @@ fn status_says_why_not(kind: InterfacePlugin) {
     }
 }
 
-/// ADD by one, CHECK and DEL by the other.
-fn is_interchangeable_with_the_references(kind: InterfacePlugin) {
-    let Some(theirs) = reference_or_skip() else { return };
-    let mut results = Vec::new();
-    for (first, second) in [(Subject::ours(), theirs.clone()), (theirs.clone(), Subject::ours())] {
-        let node = Node::with(&theirs);
-        let _outside = LinkPlace::Upon.lay(&node, 0);
-        node.install(&first);
-        let pod = node.container();
-        let own = json!({"mtu": 1400, "dns": {"search": ["a.b"]}});
-        let attached = Attached::add(&node, &config(kind, own), &pod);
-        results.push(normalised(&attached.result));
-        node.install(&second);
-        attached.check_and_del();
-        attached.del().ok();
-        assert!(pod.namespace().find_link("eth0").is_none());
-        node.assert_as_before_except(stays);
-    }
-    assert_eq!(results[0], results[1], "left: ours, right: the reference's");
-}
-
 each_interface_plugin! {
     macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN;
     (
@@ -195,7 +173,6 @@ each_interface_plugin! {
         master_may_be_in_the_container
         check_finds_what_differs
         status_says_why_not
-        is_interchangeable_with_the_references
     )
 }
 
