@@ -3,17 +3,11 @@
 
 use super::{PLAIN, changes, inside_links};
 use crate::subjects::node;
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
 use serde_json::json;
-use std::io::Read;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testns::trace::Program;
 use testns::{Container, Node, Remains};
-
-/// How many times the test with random timing runs.
-const ROUNDS: u32 = 40;
 
 /// A node whose folder of networks has one, `net`, which has had a container.
 fn node_with_network() -> Node {
@@ -83,42 +77,4 @@ fn a_plugin_whose_runtime_died_before_it_was_noted_does_nothing() {
     }
     assert!(points > 5, "only {points} points were found");
     testns::note(&format!("POINTS runtime killed at the start of a plugin, DEL: {points}"));
-}
-
-#[test]
-fn del_after_a_killed_runtime_leaves_nothing_whenever_that_was() {
-    let node = node_with_network();
-    let begin = Instant::now();
-    let pod = node.container();
-    assert!(cnitool(&node, &pod, "add").status().unwrap().success());
-    let whole = begin.elapsed();
-    del(&node, &pod, "measured");
-    pod.leave(Remains::Gone);
-    for round in 0..ROUNDS {
-        let pod = node.container();
-        let fifo = node.work_dir().join(format!("alive-{round}"));
-        mkfifo(&fifo, Mode::S_IRWXU).unwrap();
-        // All descendants hold this pipe open, so its end of file means that all of them have ended.
-        let mut runtime = Command::new("/bin/sh")
-            .args(["-c", r#"exec 9>"$0"; exec "$@""#])
-            .args([fifo.as_os_str(), testns::cnitool().as_os_str()])
-            .args(words(&pod, "add"))
-            .env_clear()
-            .env("CNI_PATH", node.bin_dir())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut alive = std::fs::File::open(&fifo).unwrap();
-        let (begin, after) = (Instant::now(), whole * round / ROUNDS);
-        while begin.elapsed() < after {
-            std::hint::spin_loop();
-        }
-        runtime.kill().unwrap();
-        runtime.wait().unwrap();
-        let point = format!("killed after {after:?} of {whole:?}");
-        del(&node, &pod, &point);
-        alive.read_to_end(&mut Vec::new()).unwrap();
-        assert_nothing_of(&node, &pod, &point);
-    }
 }
