@@ -38,18 +38,6 @@ fn a_bad_subnet_is_named() {
     );
 }
 
-#[test]
-fn a_missing_address_plugin_is_named() {
-    let Some(podman) = Podman::or_skip() else { return };
-    networks::write_office(&networks::office());
-    fs::remove_file(executable("host-local")).unwrap();
-    assert_eq!(
-        fails_without_a_trace(&podman),
-        "Error: plugin type=\"bridge\" failed (add): cni plugin bridge failed: failed to find plugin \"host-local\" in path \
-         [/run/testns/opt-cni-bin]: Install host-local into one of these folders, or correct the type."
-    );
-}
-
 /// A plugin behind bridge that fails makes podman call DEL of the whole list.
 #[test]
 fn what_bridge_made_goes_when_a_plugin_behind_it_fails() {
