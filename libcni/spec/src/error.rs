@@ -244,25 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_key_reads_like_one_that_does_not_decode() {
-        let refused = CniError::invalid_key("mtu", 0, "expected a whole number from 1 to 9000");
-        let conf = crate::ConfObject::parse(br#"{"name":"n","mtu":-1}"#).unwrap();
-        #[derive(Debug, Deserialize)]
-        struct Conf {
-            #[expect(dead_code, reason = "it does not decode")]
-            mtu: u8,
-        }
-        let undecodable = conf.decode::<Conf>().unwrap_err();
-        assert_eq!((refused.code, undecodable.code), (Code::INVALID_CONFIG, Code::INVALID_CONFIG));
-        assert_eq!(refused.msg, "cannot use network config: key mtu = 0: expected a whole number from 1 to 9000");
-        assert_eq!(undecodable.msg, "cannot use network config: key mtu = -1: expected a whole number from 0 to 255");
-    }
-
-    #[test]
-    fn the_key_that_an_error_is_about() {
-        let refused = CniError::invalid_key("a.b[0]", 1, "no").detail("Leave it out.");
-        assert_eq!(refused.key(), Some("a.b[0]"));
-        let conf = crate::ConfObject::parse(br#"{"name":"n","a":{"b":[-1]}}"#).unwrap();
+    fn an_invalid_key_reads_like_one_that_does_not_decode_and_both_can_be_found() {
         #[derive(Debug, Deserialize)]
         #[expect(dead_code, reason = "it does not decode")]
         struct A {
@@ -273,7 +255,17 @@ mod tests {
         struct Conf {
             a: A,
         }
-        assert_eq!(conf.decode::<Conf>().unwrap_err().key(), Some("a.b[0]"));
+        let refused = CniError::invalid_key("a.b[0]", 0, "expected a whole number from 1 to 9000").detail("So it is.");
+        let conf = crate::ConfObject::parse(br#"{"name":"n","a":{"b":[-1]}}"#).unwrap();
+        let undecodable = conf.decode::<Conf>().unwrap_err();
+        for error in [&refused, &undecodable] {
+            assert_eq!((error.code, error.key()), (Code::INVALID_CONFIG, Some("a.b[0]")));
+        }
+        assert_eq!(refused.msg, "cannot use network config: key a.b[0] = 0: expected a whole number from 1 to 9000");
+        assert_eq!(
+            undecodable.msg,
+            "cannot use network config: key a.b[0] = -1: expected a whole number from 0 to 255"
+        );
         assert_eq!(CniError::new(Code::INVALID_CONFIG, "plugin ptp needs key ipam").key(), None);
     }
 
