@@ -17,22 +17,15 @@ pub enum Error {
     /// Another operation did not end in time; no plugin has run.
     #[error(transparent)]
     Busy(Box<Busy>),
-    /// A network failed.
     #[error("network {network}, interface {ifname}: {}", error.with_causes())]
     Network {
         network: NetworkName,
-        /// The interface in the pod.
         ifname: IfName,
         /// The cause; a plugin's error keeps its code.
         error: Box<libcni::Error>,
     },
-    /// A network's GC failed.
     #[error("network {network}: {}", error.with_causes())]
-    Collect {
-        network: String,
-        /// The cause.
-        error: Box<libcni::Error>,
-    },
+    Collect { network: String, error: Box<libcni::Error> },
     /// `lo` of the pod could not be set, or has changed since.
     #[error("cannot {verb} lo: {reason}")]
     Loopback {
@@ -43,36 +36,17 @@ pub enum Error {
     },
     /// The sandbox already has a network that differs from the requested one; nothing was changed.
     #[error("it is up, but {difference}; tear it down first")]
-    AlreadyUp {
-        /// The differences.
-        difference: String,
-    },
-    /// The cache has no network of this sandbox.
+    AlreadyUp { difference: String },
     #[error("pod {pod} has no network: not found in the cache {}", cache.display())]
-    NotUp {
-        pod: PodId,
-        /// The folder.
-        cache: PathBuf,
-    },
+    NotUp { pod: PodId, cache: PathBuf },
     /// A set-up of the sandbox did not finish, so its state is unknown: tear it down.
     #[error("network {network}, interface {ifname}: its set-up did not finish; tear the pod down")]
-    Unfinished {
-        network: NetworkName,
-        /// The interface in the pod.
-        ifname: IfName,
-    },
+    Unfinished { network: NetworkName, ifname: IfName },
     /// The cache could not be read.
     #[error("{}", .0.with_causes())]
     Cache(libcni::Error),
-    /// A setting of the builder cannot be used.
     #[error("cannot use setting {setting} = {value:?}: {reason}")]
-    Setting {
-        /// The setting's name.
-        setting: &'static str,
-        /// The setting's value.
-        value: String,
-        reason: String,
-    },
+    Setting { setting: &'static str, value: String, reason: String },
     /// Several errors of one operation that continues after errors.
     #[error("{}", joined(errors))]
     Several {
@@ -85,35 +59,18 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// There is no default network.
     #[error("there is no default network{}: {known}", .name.as_ref().map(|name| format!(" {name}")).unwrap_or_default())]
     NoDefault {
         /// The default network's name, if it is fixed.
         name: Option<NetworkName>,
-        /// The networks that exist.
         known: KnownNetworks,
     },
-    /// A network that does not exist.
     #[error("network {name} not found: {known}")]
-    UnknownNetwork {
-        /// The requested name.
-        name: NetworkName,
-        /// The networks that exist.
-        known: KnownNetworks,
-    },
-    /// Two interfaces of one name.
+    UnknownNetwork { name: NetworkName, known: KnownNetworks },
     #[error("interface name {0} is asked for twice")]
     DoubleIfName(IfName),
-    /// An annotation whose value cannot be used.
     #[error("annotation {annotation} = {value:?}: {reason}")]
-    Annotation {
-        /// The annotation's key.
-        annotation: &'static str,
-        /// The annotation's value.
-        value: String,
-        reason: BandwidthError,
-    },
-    /// An invalid hardware address.
+    Annotation { annotation: &'static str, value: String, reason: BandwidthError },
     #[error("hardware address {0:?}: want six octets in hex, such as 0a:00:00:00:00:05")]
     Mac(String),
     /// An argument that cannot be passed on.
@@ -124,10 +81,8 @@ pub enum RequestError {
 /// A bandwidth that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandwidthError {
-    /// The value cannot be parsed.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
-    /// The value is out of range.
     #[error("a bandwidth is at least 1k and at most 1P bits a second")]
     Range,
 }
@@ -135,7 +90,6 @@ pub enum BandwidthError {
 /// The existing networks and the skipped files: details of an error about a missing network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KnownNetworks {
-    /// The networks' names, in order.
     pub networks: Vec<String>,
     /// The skipped files with the reasons, a line each.
     pub passed_over: Vec<String>,

@@ -8,7 +8,7 @@ use crate::pod_attachments::{self, Choice};
 use cni_spec::exec::{DEADLINE_MAX, GRACE};
 use cni_spec::{ContainerId, NetworkName};
 use libcni::{Cached, Cancellation, NetworkConf, Origin, Runtime, TraceContext};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -263,10 +263,6 @@ impl Pods {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.inner.settings
-    }
-
-    pub(crate) fn cache_dir(&self) -> &Path {
-        &self.inner.settings.cache_dir
     }
 
     /// The networks that pods may choose from.

@@ -23,7 +23,6 @@ pub struct PodId {
 /// A pod that is to have a network.
 #[derive(Debug, Clone)]
 pub struct Pod {
-    /// The pod's identity.
     pub id: PodId,
     /// Path of its network namespace.
     pub netns: String,
@@ -43,7 +42,6 @@ pub struct Pod {
     pub ip_ranges: Vec<Vec<IpNetwork>>,
     /// Other names of the pod; each network gets them as `{"<network>": [..]}`.
     pub aliases: Vec<String>,
-    /// The pod's cgroup.
     pub cgroup_path: Option<String>,
     /// More capability arguments, by capability; these override all of the above.
     pub capabilities: BTreeMap<String, Value>,
@@ -69,7 +67,6 @@ pub struct NetworkRequest {
 pub struct PortMapping {
     /// Port of the node; 0 means none, and the mapping is left out.
     pub host_port: u16,
-    /// Port of the pod.
     pub container_port: u16,
     /// `tcp`, `udp` or `sctp`, in any case.
     pub protocol: String,

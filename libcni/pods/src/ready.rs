@@ -23,37 +23,21 @@ pub struct NotReady {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReadyReason {
-    /// There is no default network.
     #[error("{} in {}", without_default(name.as_ref()), dir.display())]
     NoDefault {
         /// The default network's name, if it is fixed.
         name: Option<NetworkName>,
-        /// The folder.
         dir: PathBuf,
     },
-    /// There are fewer usable networks than required.
     #[error("{have} usable networks, {want} wanted")]
-    TooFew {
-        /// The number that exist.
-        have: usize,
-        /// The number that is required.
-        want: usize,
-    },
+    TooFew { have: usize, want: usize },
     /// A network reports by STATUS that it cannot serve ADD (code 50).
     #[error("network {network} cannot take pods: {}", error.with_causes())]
-    NotAvailable {
-        network: String,
-        /// The plugin's error.
-        error: libcni::Error,
-    },
+    NotAvailable { network: String, error: libcni::Error },
     /// A network reports by STATUS that it cannot serve ADD, and that existing pods may have limited connectivity (code
     /// 51).
     #[error("network {network} cannot take pods, and those that are up may have limited connectivity: {}", error.with_causes())]
-    LimitedConnectivity {
-        network: String,
-        /// The plugin's error.
-        error: libcni::Error,
-    },
+    LimitedConnectivity { network: String, error: libcni::Error },
     /// STATUS is not possible: an executable is missing, or the plugin fails otherwise.
     #[error("network {network} fails: {}", error.with_causes())]
     Failing { network: String, error: libcni::Error },

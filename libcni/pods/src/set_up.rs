@@ -3,10 +3,9 @@
 use crate::error::{Error, SetUpError};
 use crate::handle::{Order, Pods};
 use crate::lock::Operation;
-use crate::loopback::{self, Loopback};
+use crate::loopback::{self, Loopback, PodNetns};
 use crate::pod::Pod;
 use crate::pod_attachments::{self, Planned};
-use crate::pod_netns::PodNetns;
 use crate::pod_spans;
 use crate::sandbox_state::{self, SandboxState};
 use crate::status::Status;

@@ -25,7 +25,6 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkStatus {
     pub network: NetworkName,
-    /// The interface in the pod.
     pub ifname: IfName,
     /// Path of the pod's network namespace.
     pub netns: String,
@@ -216,7 +215,7 @@ impl Pods {
         let mut cached = self.cached(Some(&pod.sandbox))?;
         cached.retain(|cached| !is_loopback(cached));
         if cached.is_empty() {
-            return Err(Error::NotUp { pod: pod.clone(), cache: self.cache_dir().to_owned() });
+            return Err(Error::NotUp { pod: pod.clone(), cache: self.settings().cache_dir.clone() });
         }
         Ok(cached)
     }

@@ -87,7 +87,6 @@ impl Folder {
         self
     }
 
-    /// The folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

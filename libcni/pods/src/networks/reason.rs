@@ -26,17 +26,12 @@ impl fmt::Display for PassedOver {
 pub enum Reason {
     /// The file, or one in the list's own folder, cannot be read.
     #[error("cannot read {}: {error}", path.display())]
-    Unreadable {
-        /// The file or folder.
-        path: PathBuf,
-        error: io::Error,
-    },
+    Unreadable { path: PathBuf, error: io::Error },
     /// The text is not JSON (code 6), or a key is missing or wrong (code 7).
     #[error("{}{error}", within(path.as_deref()))]
     Invalid {
         /// The file, if it is one in the list's own folder.
         path: Option<PathBuf>,
-        /// The error in the text.
         error: CniError,
     },
     /// A list without any plugin, also in its own folder.
@@ -44,40 +39,21 @@ pub enum Reason {
     NoPlugins,
     /// The network's name, or the file name that replaces it, is invalid.
     #[error("cannot use {name:?} as network name: {}", error.msg)]
-    BadName {
-        name: String,
-        /// The rule it breaks.
-        error: CniError,
-    },
-    /// This library does not know the network's version.
+    BadName { name: String, error: CniError },
     #[error("cniVersion {version:?} is not known; known are {}", SpecVersion::ALL.map(SpecVersion::as_str).join(", "))]
     UnknownVersion { version: String },
-    /// A plugin's executable is in none of the folders.
     #[error("executable of plugin {plugin} not found in {}", list(looked_in))]
-    MissingExecutable {
-        plugin: PluginType,
-        /// The folders.
-        looked_in: Vec<PathBuf>,
-    },
-    /// A plugin's file exists but cannot be executed.
+    MissingExecutable { plugin: PluginType, looked_in: Vec<PathBuf> },
     #[error("cannot run {} of plugin {plugin}: {errno}", path.display())]
     NotExecutable {
         plugin: PluginType,
-        /// The file.
         path: PathBuf,
         /// The errno; `EACCES` where the file's mode does not allow it.
         errno: Errno,
     },
     /// A plugin does not answer VERSION, or not in time, or not in a valid form.
     #[error("plugin {plugin} does not answer VERSION: {error}")]
-    NoVersion {
-        plugin: PluginType,
-        /// The plugin's executable.
-        path: PathBuf,
-        /// The answer or the error.
-        error: CniError,
-    },
-    /// A plugin does not support the network's version.
+    NoVersion { plugin: PluginType, path: PathBuf, error: CniError },
     #[error("plugin {plugin} does not speak cniVersion {version:?}; it speaks {}", speaks.join(", "))]
     UnsupportedVersion {
         plugin: PluginType,
@@ -86,7 +62,6 @@ pub enum Reason {
         /// The supported versions, in the plugin's order.
         speaks: Vec<String>,
     },
-    /// An earlier file has a network of this name.
     #[error("network name {name:?} is taken by {}", by.display())]
     NameTaken {
         name: String,
@@ -101,17 +76,9 @@ pub enum Reason {
 pub enum Problem {
     /// The folder does not exist (yet).
     #[error("no folder {}: no such file or directory", dir.display())]
-    NoFolder {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// The folder cannot be listed.
+    NoFolder { dir: PathBuf },
     #[error("cannot read {}: {error}", dir.display())]
-    Unreadable {
-        /// The folder.
-        dir: PathBuf,
-        error: io::Error,
-    },
+    Unreadable { dir: PathBuf, error: io::Error },
 }
 
 fn within(path: Option<&Path>) -> String {
