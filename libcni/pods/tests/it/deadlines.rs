@@ -8,9 +8,6 @@ use nix::unistd::mkfifo;
 use pods::libcni::Cancellation;
 use pods::{Error, Pod};
 use std::time::{Duration, Instant};
-
-/// Reports that it has begun and the pids of its children, ignores SIGTERM as they do, and never ends.
-const NEVER_ENDS: &str = r#"trap "" TERM; sleep 1000 & echo $! > "$dir/begun"; wait; sleep 1000"#;
 /// Ends on SIGTERM, as plugins do.
 const WAITS: &str = r#"echo $$ > "$dir/begun"; exec sleep 1000"#;
 
@@ -36,23 +33,6 @@ fn has_ended(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
-#[test]
-fn the_deadline_reaches_the_process_group_and_the_rest_is_undone() {
-    on_node(async |test_node| {
-        let pod = node_with(test_node, "deaf", NEVER_ENDS);
-        let pods = test_node.builder().deadline(Duration::from_secs(4)).build().unwrap();
-        let begin = Instant::now();
-        let (outcome, pid) = futures::future::join(pods.set_up(&pod), begun(test_node)).await;
-        let error = outcome.unwrap_err();
-        // 4 s, 5 s for plugins that ignore SIGTERM, and the rollback, in which no plugin hangs.
-        assert!(begin.elapsed() < Duration::from_secs(13), "{:?}", begin.elapsed());
-        assert!(has_ended(&pid));
-        assert_eq!((error.errors.len(), error.errors[0].code().unwrap().0), (1, 104), "{error}");
-        assert!(error.left.is_empty(), "{error}");
-        test_node.assert_nothing_left();
-    });
-}
-
 /// In ADD and in the rollback: a kubelet still gets its answer before it gives up, and the cache has what is left.
 #[test]
 fn the_worst_plugin_does_not_take_longer_than_both_deadlines() {
@@ -75,43 +55,16 @@ fn the_worst_plugin_does_not_take_longer_than_both_deadlines() {
     });
 }
 
-/// The other pod is not delayed, and a call that waits for this one reports what it waits for.
+/// Other pods are not delayed, and no plugin runs for the calls that wait.
 #[test]
-fn other_pods_go_on_and_a_waiting_call_reports_what_it_waits_for() {
-    on_node(async |test_node| {
-        let mut slow = node_with(test_node, "called-off", WAITS);
-        slow.networks.remove(0);
-        let cancellation = Cancellation::default();
-        let pods = test_node.pods();
-        let slow_pods = pods.cancelled_by(cancellation.clone());
-        let set_up = slow_pods.set_up(&slow);
-        let others = async {
-            let pid = begun(test_node).await;
-            let (pod, _) = test_node.pod("quick");
-            pods.set_up(&pod).await.unwrap();
-            pods.tear_down(&pod.id).await.unwrap();
-            assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
-            cancellation.cancel();
-            pid
-        };
-        let (outcome, pid) = futures::future::join(set_up, others).await;
-        let error = outcome.unwrap_err();
-        assert!(has_ended(&pid));
-        expect![[r#"cannot set up the network of pod default/called-off (sandbox sandbox-called-off): network slow, interface eth0: plugin type="slow" failed (add): cannot finish ADD: the operation was cancelled. It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: slow."#]]
-        .assert_eq(&error.to_string());
-        test_node.assert_nothing_left();
-    });
-}
-
-#[test]
-fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
+fn a_pod_that_hangs_blocks_its_own_calls_only_which_name_it_and_can_be_cancelled() {
     on_node(async |test_node| {
         let slow = node_with(test_node, "long", WAITS);
         let cancellation = Cancellation::default();
         let pods = test_node.pods();
         let called_off = pods.cancelled_by(cancellation.clone());
         let others = async {
-            begun(test_node).await;
+            let pid = begun(test_node).await;
             let soon = || pods.until(Instant::now() + Duration::from_millis(300));
             let another = pods::PodId::new("default", "long", "", "another").unwrap();
             let errors = [
@@ -120,12 +73,18 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
                 soon().check(&slow.id).await.unwrap_err(),
                 soon().gc(&[]).without_inventory().await.unwrap_err(),
             ];
-            let log = test_node.log();
+            assert_eq!(test_node.log(), "");
+            let (quick, _) = test_node.pod("quick");
+            pods.set_up(&quick).await.unwrap();
+            pods.tear_down(&quick.id).await.unwrap();
+            assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
             cancellation.cancel();
-            (errors, log)
+            (errors, pid)
         };
-        let (outcome, (errors, log)) = futures::future::join(called_off.set_up(&slow), others).await;
-        outcome.unwrap_err();
+        let (outcome, (errors, pid)) = futures::future::join(called_off.set_up(&slow), others).await;
+        expect![[r#"cannot set up the network of pod default/long (sandbox sandbox-long): network slow, interface eth1: plugin type="slow" failed (add): cannot finish ADD: the operation was cancelled. It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: slow."#]]
+        .assert_eq(&outcome.unwrap_err().to_string());
+        assert!(has_ended(&pid));
         for error in errors {
             assert!(matches!(error, Error::Busy(_)), "{error}");
             let text = error.to_string();
@@ -134,8 +93,6 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
                 "{text}"
             );
         }
-        // No plugin has run for them.
-        assert_eq!(log, "");
         test_node.assert_nothing_left();
     });
 }

@@ -79,68 +79,50 @@ fn kill_at(test_node: &TestNode, count: usize) {
     }
 }
 
-fn killed_at(count: usize) {
-    on_node(async |test_node| {
-        test_node.bridge("10-office", "office", 1);
-        test_node.bridge("20-lab", "lab", 2);
-        let all: Vec<_> = (0..PODS).map(|number| test_node.pod(&format!("killed{count}-{number}"))).collect();
-        let line = |(pod, _): &(Pod, _)| format!("{} {} {}\n", pod.id.name, pod.id.sandbox, pod.netns);
-        test_node.write("pods", &all.iter().map(line).collect::<String>());
-        kill_at(test_node, count);
+async fn killed_at(test_node: &TestNode, count: usize) {
+    test_node.bridge("10-office", "office", 1);
+    test_node.bridge("20-lab", "lab", 2);
+    let all: Vec<_> = (0..PODS).map(|number| test_node.pod(&format!("killed{count}-{number}"))).collect();
+    let line = |(pod, _): &(Pod, _)| format!("{} {} {}\n", pod.id.name, pod.id.sandbox, pod.netns);
+    test_node.write("pods", &all.iter().map(line).collect::<String>());
+    kill_at(test_node, count);
 
-        let pods = test_node.pods();
-        let known = pods.known().unwrap();
-        assert!(known.iter().all(|id| all.iter().any(|(pod, _)| pod.id == *id)), "{known:?}");
-        // A third of the pods is taken down, a third is set up again, and the rest is stale.
-        let (down, rest) = known.split_at(known.len() / 3);
-        join_all(down.iter().map(|id| pods.tear_down(id))).await.into_iter().for_each(Result::unwrap);
-        let (again, _) = rest.split_at(rest.len() / 2);
-        let again: Vec<_> = all.iter().filter(|(pod, _)| again.contains(&pod.id)).collect();
-        for outcome in join_all(again.iter().map(|(pod, _)| async {
-            let mut pod = pod.clone();
-            pod.networks = vec![on("office"), on("lab")];
-            pods.set_up(&pod).await
-        }))
-        .await
-        {
-            assert_eq!(outcome.unwrap().networks.len(), 2);
-        }
-        let live: Vec<_> = again.iter().map(|(pod, _)| pod.id.sandbox.clone()).collect();
-        pods.gc(&live).without_inventory().await.unwrap();
-        assert_eq!(pods.known().unwrap().len(), again.len());
-        assert_eq!(test_node.leases("office").len(), 2 * again.len());
-        for (pod, container) in &again {
-            assert_eq!(container.namespace().links().len(), 3);
-            pods.tear_down(&pod.id).await.unwrap();
-        }
-        test_node.assert_nothing_left();
-        for (_, container) in &all {
-            assert_eq!(container.namespace().links().len(), 1);
-        }
-    });
+    let pods = test_node.pods();
+    let known = pods.known().unwrap();
+    assert!(known.iter().all(|id| all.iter().any(|(pod, _)| pod.id == *id)), "{known:?}");
+    // A third of the pods is taken down, a third is set up again, and the rest is stale.
+    let (down, rest) = known.split_at(known.len() / 3);
+    join_all(down.iter().map(|id| pods.tear_down(id))).await.into_iter().for_each(Result::unwrap);
+    let (again, _) = rest.split_at(rest.len() / 2);
+    let again: Vec<_> = all.iter().filter(|(pod, _)| again.contains(&pod.id)).collect();
+    for outcome in join_all(again.iter().map(|(pod, _)| async {
+        let mut pod = pod.clone();
+        pod.networks = vec![on("office"), on("lab")];
+        pods.set_up(&pod).await
+    }))
+    .await
+    {
+        assert_eq!(outcome.unwrap().networks.len(), 2);
+    }
+    let live: Vec<_> = again.iter().map(|(pod, _)| pod.id.sandbox.clone()).collect();
+    pods.gc(&live).without_inventory().await.unwrap();
+    assert_eq!(pods.known().unwrap().len(), again.len());
+    assert_eq!(test_node.leases("office").len(), 2 * again.len());
+    for (pod, container) in &again {
+        assert_eq!(container.namespace().links().len(), 3);
+        pods.tear_down(&pod.id).await.unwrap();
+    }
+    test_node.assert_nothing_left();
+    for (_, container) in &all {
+        assert_eq!(container.namespace().links().len(), 1);
+    }
 }
 
+/// The changes of the cache before the kill: nothing is complete, all set-ups have begun, some are complete, some are being
+/// taken down, and later.
 #[test]
-fn before_anything_is_complete() {
-    killed_at(1);
-}
-
-#[test]
-fn when_all_set_ups_have_begun() {
-    killed_at(2 * PODS);
-}
-
-#[test]
-fn when_some_are_complete() {
-    killed_at(3 * PODS);
-}
-
-#[test]
-fn when_some_are_being_taken_down() {
-    killed_at(5 * PODS);
-}
-
-#[test]
-fn much_later() {
-    killed_at(7 * PODS + 3);
+fn what_a_killed_runtime_leaves_is_taken_down_set_up_again_or_collected() {
+    for count in [1, 2 * PODS, 3 * PODS, 5 * PODS, 7 * PODS + 3] {
+        on_node(async |test_node| killed_at(test_node, count).await);
+    }
 }

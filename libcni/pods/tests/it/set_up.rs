@@ -5,18 +5,12 @@ use expect_test::expect;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use pods::libcni::cni_spec::{IfName, NetworkName};
-use pods::{Loopback, NetworkRequest, Order, Pod, PodId, PortMapping, SetUpError};
+use pods::{Loopback, NetworkRequest, Order, Pod, PodId, PortMapping};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 pub(crate) fn on(network: &str) -> NetworkRequest {
     NetworkRequest { network: Some(NetworkName::parse(network).unwrap()), ..NetworkRequest::default() }
-}
-
-/// The error's text. Only the node's work folder could differ between runs, and its path is always the same.
-fn text_of(error: &SetUpError) -> String {
-    error.to_string()
 }
 
 #[test]
@@ -147,7 +141,7 @@ fn in_turn_the_first_that_fails_is_the_last() {
         let error = pods.set_up(&pod).await.unwrap_err();
         assert_eq!(test_node.log(), "ADD a eth0, ADD b eth1, DEL b eth1, DEL a eth0");
         expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-b, interface eth1: plugin type="b" failed (add): not now. Rolled back: b."#]]
-        .assert_eq(&text_of(&error));
+        .assert_eq(&error.to_string());
         assert_eq!(test_node.cache_files(), [""; 0]);
     });
 }
@@ -164,7 +158,7 @@ fn a_failed_set_up_reports_every_error_and_leaves_nothing() {
         let before = container.namespace().snapshot();
         let error = test_node.pods().set_up(&pod).await.unwrap_err();
         expect![[r#"cannot set up the network of pod default/api (sandbox sandbox-api): network net-a, interface eth0: plugin type="a" failed (add): not now. Rolled back: a; network net-b, interface eth2: plugin type="b" failed (add): no address is free. Rolled back: b."#]]
-        .assert_eq(&text_of(&error));
+        .assert_eq(&error.to_string());
         assert_eq!(error.errors.iter().map(|error| error.code().unwrap().0).collect::<Vec<_>>(), [11, 105]);
         assert!(error.left.is_empty());
         test_node.assert_nothing_left();
@@ -183,7 +177,7 @@ fn what_the_rollback_left_is_reported_and_removed_by_a_tear_down() {
         let pods = test_node.pods();
         let error = pods.set_up(&pod).await.unwrap_err();
         expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-a, interface eth0: plugin type="a" failed (add): not now. Rolled back: a; left behind: network net-b, interface eth1: plugin type="b" failed (delete): stuck"#]]
-        .assert_eq(&text_of(&error));
+        .assert_eq(&error.to_string());
         assert_eq!(test_node.cache_files(), ["net-b-sandbox-web-eth1"]);
         pods.tear_down(&pod.id).await.unwrap_err();
         assert_eq!(test_node.cache_files(), ["net-b-sandbox-web-eth1"]);
@@ -258,26 +252,22 @@ fn lo_that_is_up_stays_up_when_a_set_up_fails() {
 #[test]
 fn a_pod_whose_namespace_is_another_is_set_up_anew() {
     for loopback in [Loopback::By(Arc::new(ByTestns)), Loopback::Plugin, Loopback::None] {
-        set_up_anew(&loopback);
+        on_node(async |test_node| {
+            test_node.bridge("10-office", "office", 1);
+            let pods = test_node.builder().loopback(loopback).build().unwrap();
+            let (pod, old) = test_node.pod("web");
+            pods.set_up(&pod).await.unwrap();
+            old.leave(testns::Remains::Gone);
+            let (pod, new) = test_node.pod("web");
+            let status = pods.set_up(&pod).await.unwrap();
+            let addresses = new.namespace().global_addresses("eth0");
+            let reported: Vec<_> = status.addresses().iter().map(ToString::to_string).collect();
+            assert!(addresses.iter().any(|address| address.starts_with(&reported[0])), "{addresses:?} {reported:?}");
+            assert_eq!(test_node.leases("office").len(), 2);
+            pods.tear_down(&pod.id).await.unwrap();
+            test_node.assert_nothing_left();
+        });
     }
-}
-
-fn set_up_anew(loopback: &Loopback) {
-    on_node(async |test_node| {
-        test_node.bridge("10-office", "office", 1);
-        let pods = test_node.builder().loopback(loopback.clone()).build().unwrap();
-        let (pod, old) = test_node.pod("web");
-        pods.set_up(&pod).await.unwrap();
-        old.leave(testns::Remains::Gone);
-        let (pod, new) = test_node.pod("web");
-        let status = pods.set_up(&pod).await.unwrap();
-        let addresses = new.namespace().global_addresses("eth0");
-        let reported: Vec<_> = status.addresses().iter().map(ToString::to_string).collect();
-        assert!(addresses.iter().any(|address| address.starts_with(&reported[0])), "{addresses:?} {reported:?}");
-        assert_eq!(test_node.leases("office").len(), 2);
-        pods.tear_down(&pod.id).await.unwrap();
-        test_node.assert_nothing_left();
-    });
 }
 
 #[test]
@@ -387,49 +377,6 @@ fn plugins_get_the_pods_identity_and_its_requests() {
         let runtime_config =
             |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap()["runtimeConfig"].clone();
         assert_eq!(runtime_config(&test_node.read("stdin.a.eth0.DEL")), runtime_config(&stdin));
-    });
-}
-
-#[test]
-fn addresses_without_interface_count_for_the_primary_one() {
-    on_node(async |test_node| {
-        let pod = three_networks(test_node, [GOOD, GOOD, GOOD]);
-        let status = test_node.pods().set_up(&pod).await.unwrap();
-        assert_eq!(status.addresses(), ["10.7.0.5".parse::<std::net::IpAddr>().unwrap()]);
-    });
-}
-
-/// The pod's name is the same, the sandbox is another: the new one waits for the old one's end.
-#[test]
-fn two_sandboxes_of_one_pod_do_not_overlap() {
-    on_node(async |test_node| {
-        for fifo in ["begun", "go"] {
-            mkfifo(&test_node.dir().join(fifo), Mode::S_IRWXU).unwrap();
-        }
-        test_node.plugin("a", &but("DEL", r#"echo > "$dir/begun"; read line < "$dir/go""#));
-        test_node.network("10-a", "net-a", &["a"]);
-        let pods = test_node.pods();
-        let (old, _) = test_node.pod("web");
-        pods.set_up(&old).await.unwrap();
-        let container = test_node.node.container_named("sandbox-new");
-        let mut new = Pod::new(pods::PodId::new("default", "web", "", container.id()).unwrap(), "");
-        new.netns = container.namespace().path().display().to_string();
-        let (begun, go) = (test_node.dir().join("begun"), test_node.dir().join("go"));
-        let tear_down = pods.tear_down(&old.id);
-        let second = async {
-            libcni::aside(move || std::fs::read(begun)).await.unwrap().unwrap();
-            let begin = Instant::now();
-            let set_up = pods.set_up(&new);
-            let mut set_up = std::pin::pin!(set_up);
-            assert!(tokio::time::timeout(Duration::from_millis(200), set_up.as_mut()).await.is_err());
-            assert!(begin.elapsed() >= Duration::from_millis(200));
-            assert_eq!(test_node.log(), "ADD a eth0");
-            libcni::aside(move || std::fs::write(go, "\n")).await.unwrap().unwrap();
-            set_up.await.unwrap()
-        };
-        let (down, _) = futures::future::join(tear_down, second).await;
-        down.unwrap();
-        assert_eq!(test_node.log(), "ADD a eth0, DEL a eth0, ADD a eth0");
     });
 }
 

@@ -134,11 +134,9 @@ impl TestNode {
 
     /// Puts a shell script there as a plugin; `$dir` is the node's work folder and `$name` its own name.
     pub(crate) fn plugin(&self, name: &str, script: &str) {
-        use std::os::unix::fs::PermissionsExt;
         let text = format!("#!/bin/sh\ndir={}; name=${{0##*/}}\n{script}\n", self.dir().display());
         let unfinished = self.dir().join("unfinished");
-        std::fs::write(&unfinished, text).unwrap();
-        std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o755)).unwrap();
+        testns::write_executable(&unfinished, text).unwrap();
         std::fs::rename(&unfinished, self.node.bin_dir().join(name)).unwrap();
     }
 

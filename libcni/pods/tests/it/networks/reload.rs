@@ -1,8 +1,12 @@
-//! Readings that come again, and those that do not. That any change counts is shown by `random`.
+//! Readings that come again, and those that do not, also for callers at the same time. That any change counts is shown by `random`.
 
 use super::test_folders::{ALL_VERSIONS, TestFolders, names, network, wait};
+use futures::future::join_all;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// A node with plugin `a` and network `n`.
 fn ready() -> TestFolders {
@@ -73,5 +77,37 @@ fn names_of_one_executable_are_asked_apart() {
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "n o");
         assert_eq!(node.asked(), "a b");
+    });
+}
+
+#[test]
+fn callers_at_the_same_time_share_one_reading() {
+    wait(async {
+        let node = ready();
+        let folder = node.open();
+        for name in ["m", "k"] {
+            node.network("net.d/1.conflist", name);
+            let all = join_all((0..50).map(|_| folder.networks())).await;
+            assert!(all.iter().all(|networks| Arc::ptr_eq(networks, &all[0])));
+            assert_eq!(names(&all[0]), format!("{name} n"));
+        }
+        assert_eq!(node.asked(), "a");
+    });
+}
+
+#[test]
+fn callers_that_give_up_lose_nothing() {
+    wait(async {
+        let node = ready();
+        let folder = node.open();
+        folder.networks().await;
+        for round in 0..20 {
+            let name = format!("m{round}");
+            node.network("net.d/1.conflist", &name).plugin("bin/a", ALL_VERSIONS);
+            // Dropped while or after the executable is asked.
+            drop(timeout(Duration::from_micros(round * 200), folder.networks()).await);
+            drop(timeout(Duration::ZERO, folder.networks()).await);
+            assert_eq!(names(&folder.networks().await), format!("{name} n"));
+        }
     });
 }

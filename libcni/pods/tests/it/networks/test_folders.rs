@@ -59,13 +59,8 @@ impl TestFolders {
         let asked = self.path("asked");
         let text = format!("#!/bin/sh\necho ${{0##*/}} >> {}\n{script}\n", asked.display());
         let new = format!("{file}.new");
-        self.write(&new, &text);
-        fs::set_permissions(self.path(&new), Permissions::from_mode(0o755)).unwrap();
-        self.rename(&new, file)
-    }
-
-    pub(super) fn rename(&self, from: &str, to: &str) -> Self {
-        fs::rename(self.path(from), self.path(to)).unwrap();
+        self.write(&new, &text).mode(&new, 0o755);
+        fs::rename(self.path(&new), self.path(file)).unwrap();
         self.clone()
     }
 
