@@ -144,10 +144,6 @@ impl Killed {
     /// DEL by the next runtime, and what ran since the beginning.
     fn del(&self, cached: &Cached) -> String {
         assert_eq!(cached.attachment.netns, self.attachment.netns);
-        self.del_of_any(cached)
-    }
-
-    fn del_of_any(&self, cached: &Cached) -> String {
         wait(self.folder.runtime().del_cached(cached)).unwrap();
         for name in ["made.a", "made.b", "cache/results/net-c1-eth0"] {
             assert!(!self.folder.path().join(name).exists(), "{name} is left");
@@ -188,22 +184,25 @@ fn after_the_intent() {
 }
 
 #[test]
-fn in_the_first_plugin() {
-    let mut killed = Killed::start(&["at.a"]);
-    killed.reach("at.a");
-    let intent = killed.kill().unwrap();
-    assert!(!intent.is_complete());
-    expect!["ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
-    assert_ends(&killed.folder.read("sleeping"));
-}
-
-#[test]
-fn in_the_second_plugin() {
-    let mut killed = Killed::start(&["at.b"]);
-    killed.reach("at.b");
-    let intent = killed.kill().unwrap();
-    expect!["ADD a, ADD b, SIGTERM b, DEL b, DEL a"].assert_eq(&killed.del(&intent));
-    assert_ends(&killed.folder.read("sleeping"));
+fn del_after_a_kill_ends_the_plugin_and_undoes_what_had_begun() {
+    for (fifo, is_complete, ran) in [
+        ("at.a", false, "ADD a, SIGTERM a, DEL b, DEL a"),
+        ("at.b", false, "ADD a, ADD b, SIGTERM b, DEL b, DEL a"),
+        ("end", true, "ADD a, ADD b, DEL b, DEL a"),
+        // The plugin would otherwise delete what the next ADD makes.
+        ("del.b", true, "ADD a, ADD b, DEL b, SIGTERM b, DEL b, DEL a"),
+    ] {
+        let own = [fifo];
+        let mut killed = Killed::start(if fifo == "end" { &[] } else { &own });
+        killed.reach(fifo);
+        let cached = killed.kill().unwrap();
+        assert_eq!(cached.is_complete(), is_complete, "{fifo}");
+        std::fs::remove_file(killed.folder.path().join(fifo)).unwrap();
+        assert_eq!(killed.del(&cached), ran);
+        if fifo != "end" {
+            assert_ends(&killed.folder.read("sleeping"));
+        }
+    }
 }
 
 #[test]
@@ -250,15 +249,6 @@ fn an_unfinished_file_of_another_process_is_not_written_to() {
     }
 }
 
-#[test]
-fn after_the_complete_entry() {
-    let mut killed = Killed::start(&[]);
-    killed.reach("end");
-    let cached = killed.kill().unwrap();
-    assert!(cached.is_complete());
-    expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&killed.del(&cached));
-}
-
 /// GC and the next ADD first end a plugin that still runs, as DEL of the same attachment does.
 #[test]
 fn gc_and_add_end_it_too() {
@@ -277,20 +267,10 @@ fn gc_and_add_end_it_too() {
     expect!["ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.folder.log());
 }
 
+/// The deadline of the operation includes a dead runtime's plugins: the intent stays for another DEL, which kills what ignores
+/// SIGTERM.
 #[test]
-fn a_plugin_that_does_not_heed_sigterm_is_killed() {
-    let mut killed = Killed::start(&["at.a"]);
-    let deaf = r#"[ $CNI_COMMAND = DEL ] || trap '' TERM"#;
-    killed.folder.plugin("a", &format!("{deaf}\n{}", STEPPING.replace("trap", ": trap")));
-    killed.reach("at.a");
-    let intent = killed.kill().unwrap();
-    expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
-    assert_ends(&killed.folder.read("sleeping"));
-}
-
-/// The deadline of the operation includes a dead runtime's plugins: the intent stays for another DEL.
-#[test]
-fn a_deadline_ends_the_wait() {
+fn a_deadline_ends_the_wait_for_a_plugin_that_the_next_del_kills() {
     let mut killed = Killed::start(&["at.a"]);
     killed.folder.plugin("a", &format!("trap '' TERM\n{}", STEPPING.replace("trap", ": trap")));
     killed.reach("at.a");
@@ -300,6 +280,7 @@ fn a_deadline_ends_the_wait() {
     expect!["cannot start DEL: the deadline of the whole operation has passed"].assert_eq(&error.to_string());
     expect!["ADD a"].assert_eq(&killed.folder.log());
     expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
+    assert_ends(&killed.folder.read("sleeping"));
 }
 
 /// The identity of a process as the cache records it: pid, start, boot.
@@ -431,16 +412,6 @@ fn a_process_that_is_not_the_noted_one_is_not_ended() {
     assert!(status.success(), "{status}");
 }
 
-#[test]
-fn the_noted_process_is_ended() {
-    let folder = Folder::with(&[("a", STEPPING)]);
-    let attachment = own();
-    let mut alike = alike(&attachment);
-    write_intent(&folder, &attachment, &noted(alike.id()));
-    del_only(&folder);
-    assert_eq!(alike.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
-}
-
 /// Whether the namespace of a complete entry without a path exists is unknown, so that ADD goes on. The DEL that a killed
 /// runtime has left must not delete what it makes.
 #[test]
@@ -535,16 +506,4 @@ fn the_plugin_that_deletes() {
     let folder = Folder::at(Path::new(&dir));
     write_intent(&folder, &own(), &noted(std::os::unix::process::parent_id()));
     del_only(&folder);
-}
-
-/// The plugin would otherwise delete what the next ADD makes.
-#[test]
-fn in_del() {
-    let mut killed = Killed::start(&["del.b"]);
-    killed.reach("del.b");
-    let cached = killed.kill().unwrap();
-    assert!(cached.is_complete());
-    std::fs::remove_file(killed.folder.path().join("del.b")).unwrap();
-    expect!["ADD a, ADD b, DEL b, SIGTERM b, DEL b, DEL a"].assert_eq(&killed.del(&cached));
-    assert_ends(&killed.folder.read("sleeping"));
 }
