@@ -1,20 +1,17 @@
 //! ADD of an attachment that was added before, or is being added.
 
-use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, hasty, network, stopped_in, wait};
 use expect_test::expect;
 use libcni::cni_spec::{CniError, Code};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{Attachment, AttachmentId, Error, NetworkConf, Runtime};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 const FILE: &str = "cache/results/net-c1-eth0";
 
@@ -301,19 +298,11 @@ fn an_address_that_another_runtime_has_reserved_is_not_released() {
     expect!["ADD a"].assert_eq(&folder.log());
 }
 
-/// Plugin `a` opens FIFO `begun` in ADD, and ends when FIFO `end` does.
+/// Plugin `a` stops in ADD, and plugin `b` does not.
 fn stopping() -> Folder {
-    let stop = r#"[ $CNI_COMMAND != ADD ] || { echo > "$dir/begun"; cat "$dir/end"; } >&2"#;
-    let folder = Folder::with(&[("a", &format!("{GOOD}\n{stop}")), ("b", GOOD)]);
-    for fifo in ["begun", "end"] {
-        mkfifo(&folder.path().join(fifo), Mode::S_IRWXU).unwrap();
-    }
+    let folder = stopped_in("ADD.c1");
+    folder.plugin("b", GOOD);
     folder
-}
-
-/// A runtime that does not wait long for a lock.
-fn hasty(folder: &Folder) -> Runtime {
-    folder.builder().plugin_deadline(Duration::from_millis(300)).build()
 }
 
 #[test]

@@ -74,26 +74,16 @@ fn a_single_plugins_config_is_cached_as_a_list() {
         .assert_eq(&String::from_utf8_lossy(&listing.cached[0].config));
 }
 
-#[test]
-fn the_oldest_format_is_a_bare_result() {
-    let folder = Folder::with(&[("a", GOOD)]);
-    folder.write(
-        "cache/results/net-c1-eth0",
-        r#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.7.0.9/24"}],"dns":{}}"#,
-    );
-    wait(folder.runtime().del(&network("1.0.0", &["a"]), &eth0())).unwrap();
-    expect![[r#"{"cniVersion":"1.0.0","name":"net","type":"a","prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.9/24"}]}}"#]]
-    .assert_eq(&folder.read("stdin.a.DEL"));
-}
-
 /// A bare result has no room for the process of the plugin that runs.
 #[test]
-fn a_del_that_fails_leaves_a_file_of_the_oldest_format_as_it_was() {
+fn the_oldest_format_is_a_bare_result_and_stays_as_it_was_when_del_fails() {
     let folder = Folder::with(&[("a", &failing("DEL"))]);
     let oldest = r#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.7.0.9/24"}],"dns":{}}"#;
     folder.write("cache/results/net-c1-eth0", oldest);
     wait(folder.runtime().del(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
     assert_eq!(folder.read("cache/results/net-c1-eth0"), oldest);
+    expect![[r#"{"cniVersion":"1.0.0","name":"net","type":"a","prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.9/24"}]}}"#]]
+    .assert_eq(&folder.read("stdin.a.DEL"));
 }
 
 #[test]

@@ -24,14 +24,6 @@ fn a_missing_network_is_an_invalid_configuration() {
             7: no net configurations found in $DIR
             The folder has no *.conflist, *.conf or *.json: put a network's file there, or use another folder."#]],
     );
-    folder.write("broken.conflist", "{");
-    check(
-        &folder,
-        &conflist::find(folder.path(), "net").unwrap_err(),
-        &expect![[r#"
-            7: no net configuration with name "net" in $DIR
-            $DIR/broken.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1."#]],
-    );
 }
 
 #[test]
@@ -69,17 +61,6 @@ fn a_plugins_details_stay_details() {
         &expect![[r#"
             11: plugin type="b" failed (add): b cannot
             more words. Rolled back: b, a."#]],
-    );
-}
-
-#[test]
-fn check_of_an_old_network_is_a_matter_of_its_version() {
-    let folder = Folder::with(&[("a", GOOD)]);
-    let error = wait(folder.runtime().check(&network("0.3.1", &["a"]), &eth0())).unwrap_err();
-    check(
-        &folder,
-        &error,
-        &expect![[r#"1: configuration version "0.3.1" of network net does not support the CHECK command"#]],
     );
 }
 

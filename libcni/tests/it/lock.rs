@@ -1,6 +1,6 @@
 //! The lock of a network, which keeps GC apart from ADD and DEL.
 
-use crate::test_folder::{Folder, GOOD, eth0, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, hasty, network, stopped_in, wait};
 use expect_test::expect;
 use libcni::cni_spec::Code;
 use libcni::{Attachment, Error, Runtime};
@@ -12,22 +12,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::Duration;
-
-/// Logs the beginning of each call, and stops in those of `verbs`: opens FIFO `begun`, and ends when FIFO `end` does.
-fn stopping(verbs: &str) -> String {
-    let stop = r#"case " $stop " in *" $CNI_COMMAND.$CNI_CONTAINERID "*) echo > "$dir/begun"; cat "$dir/end";; esac"#;
-    format!("stop='{verbs}'\n{GOOD}\n{stop} >&2")
-}
-
-/// A folder with plugin `a`, which stops in this call.
-fn stopped_in(call: &str) -> Folder {
-    let folder = Folder::with(&[("a", &stopping(call))]);
-    for fifo in ["begun", "end"] {
-        mkfifo(&folder.path().join(fifo), Mode::S_IRWXU).unwrap();
-    }
-    folder
-}
 
 /// An operation in another thread that has called its plugin and goes on when the file is closed.
 fn begin(folder: &Folder, work: impl FnOnce(Runtime) + Send + 'static) -> (std::thread::JoinHandle<()>, File) {
@@ -39,11 +23,6 @@ fn begin(folder: &Folder, work: impl FnOnce(Runtime) + Send + 'static) -> (std::
 
 fn c2() -> Attachment {
     Attachment::new("c2", "eth0").unwrap().netns("/proc/self/ns/net")
-}
-
-/// A runtime that does not wait long for a lock.
-fn hasty(folder: &Folder) -> Runtime {
-    folder.builder().plugin_deadline(Duration::from_millis(300)).build()
 }
 
 /// Begins an operation; whether it has to wait.
@@ -64,15 +43,23 @@ fn assert_busy(error: &Error, verb: &str) {
 }
 
 #[test]
-fn gc_waits_for_an_add_in_progress() {
+fn gc_waits_for_an_add_in_progress_and_later_adds_wait_for_gc() {
     let folder = stopped_in("ADD.c1");
     let net = network("1.1.0", &["a"]);
     let (add, end) = begin(&folder, |runtime| drop(wait(runtime.add(&network("1.1.0", &["a"]), &eth0())).unwrap()));
     assert_busy(&wait(hasty(&folder).gc(&net, &[]).without_inventory()).unwrap_err(), "GC");
     expect!["ADD a"].assert_eq(&folder.log());
-    // Other ADDs and DELs run beside it.
-    wait(hasty(&folder).add(&net, &c2())).unwrap();
-    wait(hasty(&folder).del(&net, &c2())).unwrap();
+    // A stream of ADDs cannot delay a GC for ever, and one that has given up delays no ADD or DEL beside the one in progress.
+    wait(async {
+        let (runtime, hasty) = (folder.runtime(), hasty(&folder));
+        {
+            let mut gc = pin!(runtime.gc(&net, &[]).without_inventory());
+            assert!(waits(gc.as_mut()).await);
+            assert_busy(&hasty.add(&net, &c2()).await.unwrap_err(), "ADD");
+        }
+        hasty.add(&net, &c2()).await.unwrap();
+        hasty.del(&net, &c2()).await.unwrap();
+    });
     folder.clear_log();
     // An attachment that an ADD made while GC waited is valid, though GC's list cannot have it.
     wait(async {
@@ -106,25 +93,6 @@ fn add_and_del_wait_for_a_gc_in_progress() {
     drop(end);
     gc.join().unwrap();
     wait(folder.runtime().add(&net, &eth0())).unwrap();
-}
-
-/// A stream of ADDs cannot delay a GC for ever; and one that has given up delays no ADD.
-#[test]
-fn new_adds_wait_behind_a_waiting_gc() {
-    let folder = stopped_in("ADD.c1");
-    let net = network("1.1.0", &["a"]);
-    let (add, end) = begin(&folder, |runtime| drop(wait(runtime.add(&network("1.1.0", &["a"]), &eth0())).unwrap()));
-    wait(async {
-        let (runtime, hasty) = (folder.runtime(), hasty(&folder));
-        {
-            let mut gc = pin!(runtime.gc(&net, &[]).without_inventory());
-            assert!(waits(gc.as_mut()).await);
-            assert_busy(&hasty.add(&net, &c2()).await.unwrap_err(), "ADD");
-        }
-        hasty.add(&net, &c2()).await.unwrap();
-    });
-    drop(end);
-    add.join().unwrap();
 }
 
 /// Another runtime may write to the same cache, and takes no lock.

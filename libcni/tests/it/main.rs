@@ -14,7 +14,6 @@ mod gc_status;
 mod killed;
 mod lock;
 mod protocol_violations;
-mod reference;
 mod test_folder;
 mod unfinished_add;
 mod versions;

@@ -84,19 +84,3 @@ fn add_of_a_plugin_that_prints_100_mb_takes_bounded_memory() {
     assert!(error.to_string().len() < 1 << 17, "{} bytes of text", error.to_string().len());
     assert!(peak() < before + 96, "{before} MB and then {} MB", peak());
 }
-
-/// The plugins before it keep what they have, and DEL can be repeated.
-#[test]
-fn del_of_a_plugin_that_never_ends() {
-    let folder = with_bad("DEL", NEVER_ENDS);
-    let (net, begin) = (network("1.0.0", &["a", "bad", "c"]), Instant::now());
-    wait(folder.runtime().add(&net, &own())).unwrap();
-    folder.clear_log();
-    let error = wait(folder.builder().plugin_deadline(DEADLINE).build().del(&net, &own())).unwrap_err();
-    expect![[r#"plugin type="bad" failed (delete): cannot finish DEL of plugin $DIR/bad: it did not end within 2000 ms. It was sent SIGTERM, and SIGKILL where that did not end it."#]].assert_eq(&folder.stable(&error.to_string()));
-    assert!(begin.elapsed() < BOUND);
-    assert_eq!((folder.log().as_str(), folder.cache_files().len()), ("DEL c, DEL bad", 1));
-    folder.plugin("bad", GOOD);
-    wait(folder.runtime().del(&net, &own())).unwrap();
-    assert_eq!(folder.cache_files(), [""; 0]);
-}

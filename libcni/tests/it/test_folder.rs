@@ -2,9 +2,12 @@
 
 use libcni::{Attachment, NetworkConf, Runtime};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Logs verb and name, keeps its input, and prints a result on ADD.
@@ -58,9 +61,8 @@ impl Folder {
 
     /// Puts a shell script there as a plugin; `$dir` is the folder and `$name` its own name.
     pub(crate) fn plugin(&self, name: &str, script: &str) -> PathBuf {
-        use std::os::unix::fs::PermissionsExt;
-        let path = self.write(name, format!("#!/bin/sh\ndir=${{0%/*}}; name=${{0##*/}}\n{script}\n"));
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = self.path().join(name);
+        testns::write_executable(&path, format!("#!/bin/sh\ndir=${{0%/*}}; name=${{0##*/}}\n{script}\n")).unwrap();
         path
     }
 
@@ -137,4 +139,20 @@ pub(crate) fn assert_ends(pid: &str) {
 
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// A folder with plugin `a`, which logs each call and stops in this one: opens FIFO `begun`, and ends when FIFO `end` does.
+pub(crate) fn stopped_in(call: &str) -> Folder {
+    let stop =
+        format!(r#"[ "$CNI_COMMAND.$CNI_CONTAINERID" != "{call}" ] || {{ echo > "$dir/begun"; cat "$dir/end"; }}"#);
+    let folder = Folder::with(&[("a", &format!("{GOOD}\n{stop} >&2"))]);
+    for fifo in ["begun", "end"] {
+        mkfifo(&folder.path().join(fifo), Mode::S_IRWXU).unwrap();
+    }
+    folder
+}
+
+/// A runtime that does not wait long for a lock.
+pub(crate) fn hasty(folder: &Folder) -> Runtime {
+    folder.builder().plugin_deadline(Duration::from_millis(300)).build()
 }

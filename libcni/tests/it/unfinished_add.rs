@@ -62,14 +62,6 @@ fn the_first_plugin_finds_the_intent_and_the_result_comes_last() {
 }
 
 #[test]
-fn an_add_that_was_rolled_back_leaves_no_intent() {
-    let folder = Folder::with(&[("a", COPYING), ("b", &failing("ADD"))]);
-    wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &eth0())).unwrap_err();
-    assert!(folder.path().join("seen").exists(), "it had one");
-    assert_eq!(folder.cache_files(), [""; 0]);
-}
-
-#[test]
 fn what_a_rollback_left_is_deleted_from_the_cache_alone() {
     let folder = half_rolled_back();
     let intent = cached(&folder).unwrap();
@@ -78,14 +70,6 @@ fn what_a_rollback_left_is_deleted_from_the_cache_alone() {
     expect!["DEL b, DEL a [$NETNS] [K=V]"].assert_eq(&log(&folder));
     expect![[r#"{"cniVersion":"1.0.0","name":"net","type":"b"}"#]].assert_eq(&folder.read("stdin.b.DEL"));
     assert_eq!(folder.cache_files(), [""; 0]);
-}
-
-#[test]
-fn a_del_that_fails_keeps_the_intent() {
-    let folder = half_rolled_back();
-    folder.plugin("b", &failing("DEL"));
-    wait(folder.runtime().del_cached(&cached(&folder).unwrap())).unwrap_err();
-    assert!(!cached(&folder).unwrap().is_complete());
 }
 
 #[test]
@@ -109,30 +93,6 @@ fn an_intent_is_listed_and_gc_deletes_it() {
     wait(runtime.gc(&net, &[]).without_inventory()).unwrap();
     expect!["DEL b, DEL a [$NETNS] [K=V], GC a [] [], GC b"].assert_eq(&log(&folder));
     assert_eq!(folder.cache_files(), [""; 0]);
-}
-
-#[test]
-fn an_add_after_the_namespace_is_gone_deletes_first_and_begins_anew() {
-    let folder = Folder::with(&[("a", COPYING)]);
-    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
-    wait(runtime.add(&net, &eth0().netns("/gone"))).unwrap();
-    let complete = folder.read(FILE);
-    wait(runtime.add(&net, &eth0())).unwrap();
-    assert!(!folder.read("seen").contains("/gone"));
-    assert_ne!(folder.read(FILE), complete);
-}
-
-#[test]
-fn an_add_after_an_unfinished_one_finishes_it_or_leaves_that_to_del() {
-    let folder = half_rolled_back();
-    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
-    folder.plugin("a", &failing("ADD"));
-    let error = wait(runtime.add(&net, &own())).unwrap_err();
-    expect![[r#"plugin type="a" failed (add): a cannot; more words. Rolled back: a."#]].assert_eq(&error.to_string());
-    assert!(cached(&folder).is_none());
-    folder.plugin("a", GOOD);
-    wait(runtime.add(&net, &own())).unwrap();
-    assert!(cached(&folder).unwrap().is_complete());
 }
 
 #[test]
@@ -182,16 +142,6 @@ fn a_plugin_that_refuses_add_is_not_called_to_delete() {
         expect!["ADD a, ADD b, DEL a"].assert_eq(&folder.log());
         assert_eq!(folder.cache_files(), [""; 0]);
     }
-}
-
-/// The reference's plugins refuse with the code of any other failure: something may be left.
-#[test]
-fn an_add_that_failed_otherwise_stays_in_the_cache_when_its_del_fails_the_same_way() {
-    let folder = Folder::with(&[("a", GOOD), ("b", &refusing(999))]);
-    let error = wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap_err();
-    expect![[r#"plugin type="b" failed (add): b cannot use key bad. Rolled back: a. Left behind: DEL of plugin b failed with the same error. The cache keeps the attachment as incomplete: call DEL once the cause is gone."#]]
-        .assert_eq(&error.to_string());
-    assert!(!cached(&folder).unwrap().is_complete());
 }
 
 /// A folder with an intent whose configuration plugin `b` refuses with the reference's code.
@@ -260,4 +210,29 @@ fn an_attachment_is_forgotten_without_a_plugin() {
     folder.write(FILE, "{");
     assert!(wait(runtime.forget(&net, &id).without_inventory()).unwrap(), "a broken entry, too");
     assert_eq!((folder.log().as_str(), folder.cache_files().len()), ("", 0));
+}
+
+/// The reference's bridge refuses ADD and DEL by a configuration that does not decode, with 999.
+#[test]
+fn a_refused_attachment_of_the_references_bridge_ends_once_the_configuration_is_mended() {
+    let folder = Folder::new();
+    let name = "a_refused_attachment_of_the_references_bridge_ends_once_the_configuration_is_mended";
+    let Some(plugins) = testns::reference_or_skip(name) else { return };
+    let runtime = folder.builder().plugin_dirs([plugins]).build();
+    let list = |mtu: &str| {
+        let ipam = format!(r#"{{"type":"host-local","subnet":"10.9.0.0/24","dataDir":"{}"}}"#, folder.path().display());
+        let text = format!(
+            r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{{"type":"bridge","mtu":{mtu},"ipam":{ipam}}}]}}"#
+        );
+        NetworkConf::parse(text.as_bytes()).unwrap()
+    };
+    let attachment = eth0().netns("/run/netns/none");
+    let error = wait(runtime.add(&list(r#""x""#), &attachment)).unwrap_err();
+    assert_eq!(error.code(), Some(Code::INTERNAL), "{error}");
+    let cached = runtime.cache().list(None).unwrap().cached;
+    let [intent] = &cached[..] else { panic!("one attachment") };
+    wait(runtime.del_cached(intent)).unwrap_err();
+    wait(runtime.gc(&list(r#""x""#), &[]).without_inventory()).unwrap_err();
+    wait(runtime.del_cached_or(intent, Some(&list("1400")))).unwrap();
+    assert_eq!(folder.cache_files(), [""; 0]);
 }
