@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 use expect_test::expect;
-use libcni::cni_spec::{AddResult, PluginType};
+use libcni::cni_spec::AddResult;
 use libcni::{Attachment, Error, NetworkConf, Runtime};
 use serde_json::{Value, json};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use testns::{Container, Node, Subject, Verb};
 
 const CONFLIST: &str = include_str!("../10-pods.conflist");
@@ -145,19 +145,6 @@ fn the_error_of_an_invalid_config_has_key_and_value() {
     node.assert_as_before();
 }
 
-#[test]
-fn version_gc_and_status() {
-    let (_node, runtime) = node();
-    let versions = wait(runtime.version(&PluginType::parse("egress-mtu").unwrap())).unwrap();
-    for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-        assert!(versions.supports(version), "{version}: {versions:?}");
-    }
-    assert!(!versions.supports("9.0.0"));
-    wait(runtime.validate(&network())).unwrap();
-    wait(runtime.status(&network())).unwrap();
-    wait(runtime.gc(&network(), &[]).without_inventory()).unwrap();
-}
-
 /// DEL without the container succeeds; GC deletes an attachment that is not in its list.
 #[test]
 fn del_and_gc_after_the_namespace_is_gone() {
@@ -213,8 +200,7 @@ fn validate_shows_faults_of_the_plugins_keys_at_their_place() {
     // A plugin that does not know the question is asked for its versions only.
     let script = "#!/bin/sh\necho '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.1.0\"]}'\n";
     std::fs::remove_file(node.bin_dir().join("egress-mtu")).unwrap();
-    std::fs::write(node.bin_dir().join("egress-mtu"), script).unwrap();
-    std::fs::set_permissions(node.bin_dir().join("egress-mtu"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    testns::write_executable(node.bin_dir().join("egress-mtu"), script).unwrap();
     let silent = validate(json!({"type": "egress-mtu", "mtu": 70000}));
     assert!(silent.contains("its keys are not checked") && silent.contains("pods: no errors"), "{silent}");
 }

@@ -92,22 +92,3 @@ fn every_pod_is_there_once_whenever_the_program_was_killed() {
     assert_eq!(terminate(&mut program), Some(0));
     test_node.assert_pods(0);
 }
-
-#[test]
-fn a_tear_down_that_was_killed_is_finished() {
-    let test_node = TestNode::new();
-    let names = ["a", "b", "c"];
-    for moment in 0..8 {
-        names.iter().for_each(|name| test_node.write_pod(name, ""));
-        let mut program = test_node.start();
-        program.wait_for_all(names.map(|name| format!("pod default/{name}: Running")));
-        program.signal(Signal::SIGTERM);
-        program.run_for(Duration::from_millis(moment * 15));
-        program.end(Signal::SIGKILL);
-        names.iter().for_each(|name| test_node.remove(name));
-        let mut program = test_node.start();
-        program.wait_for("network ready");
-        assert_eq!(terminate(&mut program), Some(0));
-        test_node.assert_pods(0);
-    }
-}
