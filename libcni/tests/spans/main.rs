@@ -182,7 +182,7 @@ fn what_is_said_for_one_operation_is_stronger() {
     assert_eq!(trace_seen(|builder| builder.trace_context(|| None).build()), "\n\n");
 }
 
-/// What pods do not spawn, whose own test covers the other operations.
+/// The futures of the other operations are parts of those of `pods`, whose own test asks the same.
 #[test]
 fn validation_can_move_between_threads() {
     fn is_send<T: Send>(_: T) {}

@@ -10,7 +10,7 @@ use std::sync::Once;
 use tracing::Level;
 
 thread_local! {
-    /// What this thread has logged; a test and its runtime are on one thread.
+    /// The log of this thread: a test and its runtime are on one thread.
     static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
