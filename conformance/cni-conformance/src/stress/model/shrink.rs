@@ -15,14 +15,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) fn shrunk(testbed: &Testbed, mut steps: Vec<Step>) -> Option<(Vec<Step>, Finding)> {
     let start = Instant::now();
     let mut finding = failure(testbed, &steps)?;
-    // A step that needs an earlier one goes before it.
-    for place in (0..steps.len()).rev() {
-        let mut without = steps.clone();
-        without.remove(place);
-        if start.elapsed() < PATIENCE
-            && let Some(seen) = failure(testbed, &without)
-        {
-            (steps, finding) = (without, seen);
+    let mut count = usize::MAX;
+    // A step that needs an earlier one goes before it, and one that made up for an earlier one after it.
+    while steps.len() < count {
+        count = steps.len();
+        for place in (0..count).rev() {
+            let mut without = steps.clone();
+            without.remove(place);
+            if start.elapsed() < PATIENCE
+                && let Some(seen) = failure(testbed, &without)
+            {
+                (steps, finding) = (without, seen);
+            }
         }
     }
     // Once more, for the calls.
