@@ -37,11 +37,11 @@ rows! {
 pub(super) struct Inside {
     pub(super) kernel: Kernel,
     pub(super) link: Link,
-    /// Its addresses.
+    /// The container's addresses.
     pub(super) held: Vec<Address>,
     /// The path of its namespace.
     netns: String,
-    /// Its routes to other networks, and its main tables, by family, read when a check first asks for them.
+    /// The routes to other networks, and the main tables, by family, read when a check first asks for them.
     ways: OnceCell<[Option<Route>; 2]>,
     tables: OnceCell<[(Vec<Route>, Vec<Refusing>); 2]>,
 }

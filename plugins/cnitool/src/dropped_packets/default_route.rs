@@ -289,7 +289,7 @@ fn why_lost(port: &Link) -> (String, String) {
 }
 
 impl At<'_> {
-    /// What is wrong with the node's ways out that the attachment needs.
+    /// Names what is wrong with the node's ways out that the attachment needs.
     pub(super) fn ways_out(&self) -> impl Iterator<Item = Reason> {
         let sight = self.sight;
         let of_family = |family| match sight.out(family) {

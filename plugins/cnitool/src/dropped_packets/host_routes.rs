@@ -89,7 +89,7 @@ impl Sight<'_> {
 }
 
 impl At<'_> {
-    /// Its addresses to which the node's route leads, with the link, where that is another one than the container's.
+    /// Lists the addresses to which the node's route leads, with the link, where that is another one than the container's.
     fn elsewhere(&self) -> impl Iterator<Item = (IpAddr, &Route, &str)> {
         let entries = self.entries();
         let found = self.routes.iter().filter_map(|(address, route)| Some((*address, route.as_ref().ok()?)));
@@ -146,7 +146,7 @@ impl At<'_> {
         found.map(|(.., link)| of([&name(&["ipv4", "conf", entry, "rp_filter"]), &entry, &link])).collect()
     }
 
-    /// Its addresses to which the kernel finds no route, with the rule or route that refuses packets to them.
+    /// Lists the addresses to which the kernel finds no route, with the rule or route that refuses packets to them.
     fn lost(&self) -> impl Iterator<Item = (IpAddr, &netops::error::OpError, Option<(String, String)>)> {
         let lost = self.routes.iter().filter_map(|(address, route)| Some((*address, route.as_ref().err()?)));
         lost.filter(|_| self.entry().is_some()).map(|(address, error)| {

@@ -121,7 +121,7 @@ pub(super) struct At<'a> {
     pub(super) looked: Looked,
     /// The node's routes to the addresses that it does not have itself.
     pub(super) routes: Vec<Routed>,
-    /// Its routes for what the container sends from them to other networks, where that is a question.
+    /// The routes for what the container sends from them to other networks, where that is a question.
     pub(super) forwarded: OnceCell<Vec<Routed>>,
 }
 

@@ -31,7 +31,7 @@ rows! {
 }
 
 impl At<'_> {
-    /// Its addresses, where it is known which packets meet them.
+    /// Lists the attachment's addresses, where it is known which packets meet them.
     fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let is_known = !matches!(self.carrier, Carrier::Unknown);
         self.attachment.addresses.iter().copied().filter(move |address| is_known && !address.is_loopback())
