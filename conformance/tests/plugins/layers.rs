@@ -62,7 +62,7 @@ fn no_crate_depends_on_one_of_a_later_folder() {
 
 /// Limits of what the folders have: a change that adds deletes as much elsewhere, and what is saved lowers the limit. The goals
 /// are 150,000 lines of Rust and 45,000 words of Markdown.
-const RUST_LINES: usize = 184_700;
+const RUST_LINES: usize = 183_200;
 const MARKDOWN_WORDS: usize = 45_000;
 
 #[test]
