@@ -33,6 +33,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("Of the cache, all but two", "cnitool gc pods --keep shop/web-0 --keep 7c8b9a0d/eth1 --dry-run"),
     ]),
     ("status", &[("", "cnitool status pods")]),
+    ("prepare", &[("Before a scheduler looks for the bridge", "cnitool prepare pods --check")]),
     ("version", &[("", "cnitool version bridge host-local")]),
     ("validate", &[
         ("All files of the folder", "cnitool validate"),
@@ -85,14 +86,14 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("A container's network", &["add", "check", "del", "plan"]),
     ("Look", &["show", "list", "explain", "doctor", "ipam", "log", "metrics"]),
     ("Mend", &["repair", "gc", "cluster"]),
-    ("Configurations and plugins", &["validate", "status", "version", "install", "verify"]),
+    ("Configurations and plugins", &["validate", "status", "prepare", "version", "install", "verify"]),
     ("For editors, shells and readers", &["generate", "help"]),
 ];
 
 /// The common options that a verb uses; the others are taken from scripts, and not shown.
 fn used_options(verb: &str) -> &'static [&'static str] {
     match verb {
-        "add" | "plan" | "check" | "del" => &COMMON,
+        "add" | "plan" | "check" | "del" | "prepare" => &COMMON,
         "repair" => &["conf_dir", "cni_path", "cache_dir", "container_id", "timeout", "json", "verbose"],
         "gc" => &["conf_dir", "cni_path", "cache_dir", "ifname", "timeout", "json", "verbose"],
         "doctor" => &["conf_dir", "cni_path", "cache_dir", "timeout", "json", "verbose"],
