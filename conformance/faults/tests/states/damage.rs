@@ -106,7 +106,7 @@ nft flush ruleset
 => masquerade-gone: no rule masquerades packets of living
 == pod: a pod's interface that is down
 nsenter --net=/run/netns/web ip link set eth0 down
-=> container-side: eth0 is down in the container
+=> container-side: eth0 in the container is down
 == pod: a pod without address
 nsenter --net=/run/netns/web ip address flush dev eth0
 => container-side: does not have 10.209.7.2
