@@ -1,6 +1,6 @@
 //! Every rule, by the sections of the specification.
 //!
-//! `SECTION.json` has the rules and their cases. A case is [`steps`](step::Step), or has a function in `SECTION.rs` where it needs
+//! `SECTION.json` has the rules and their cases. A case is `steps`, or has a function in `SECTION.rs` where it needs
 //! one. The names of rules and cases are those by which a user's profile or table knows them.
 
 mod add;

@@ -1,4 +1,4 @@
-//! Every rule for runtimes. `THEME.json` has rules and their cases; one that is no [`steps::Step`]s has a function in `THEME.rs`.
+//! Every rule for runtimes. `THEME.json` has rules and their cases; one that is no `steps::Step` has a function in `THEME.rs`.
 
 mod answers;
 mod cached_result;
