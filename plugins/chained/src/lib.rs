@@ -8,8 +8,6 @@
 //! | [`attached`] | the attachment as prevResult describes it |
 //! | [`lazy_sides`] | the node and the container's namespace, opened once, when they are needed |
 //! | `verbs` | the driver of the verbs |
-//! | [`mod@preview`] | what ADD would do |
-//! | [`undo`] | how a failed ADD takes its changes back |
 //! | [`mod@lock`] | a lock for what all calls of a plugin in one container share |
 
 pub mod plugin;
