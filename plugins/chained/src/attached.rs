@@ -10,7 +10,6 @@ use skel::NetnsPath;
 use interface::check::differs;
 use interface::failed;
 
-/// An attachment in a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
     pub result: AddResult,
@@ -35,7 +34,6 @@ impl Attached {
         self.place
     }
 
-    /// The container's interface, if the result has it.
     pub fn interface(&self) -> Option<&Interface> {
         self.result.interfaces.get(self.place?)
     }
@@ -113,16 +111,13 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, sandbox: &str) -> Interface {
-        Interface { name: name.into(), sandbox: sandbox.into(), ..Interface::default() }
+        Interface::new(name).sandbox(sandbox)
     }
 
     fn attached(interfaces: Vec<Interface>, ips: &[(&str, Option<usize>)]) -> Attached {
-        let ip = |(address, interface): &(&str, Option<usize>)| Ip {
-            interface: *interface,
-            address: address.parse().unwrap(),
-            gateway: None,
-        };
-        let result = AddResult { interfaces, ips: ips.iter().map(ip).collect(), ..AddResult::default() };
+        let ip = |(address, interface): &(&str, Option<usize>)| Ip::new(address.parse().unwrap(), None).of(*interface);
+        let result = interfaces.into_iter().fold(AddResult::default(), AddResult::interface);
+        let result = ips.iter().map(ip).fold(result, AddResult::ip);
         Attached::new(result, &IfName::parse("eth0").unwrap(), None)
     }
 

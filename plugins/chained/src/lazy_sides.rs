@@ -18,7 +18,6 @@ impl<'a> LazySides<'a> {
         Self { netns, sides: OnceCell::new() }
     }
 
-    /// The container's namespace.
     pub(crate) fn netns(&self) -> &'a NetnsPath {
         self.netns
     }

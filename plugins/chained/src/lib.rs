@@ -1,4 +1,4 @@
-//! What chained plugins share: plugins that change an attachment which an earlier plugin of the list has made.
+//! No stability: the driver of the suite's chained plugins, which change an attachment that an earlier plugin has made.
 //!
 //! Start at [`ChainedPlugin`], which is what a plugin writes, and at README.md.
 //!
@@ -26,6 +26,6 @@ pub use interface::preview::{Preview, Shown};
 pub use lazy_sides::LazySides;
 pub use lock::lock;
 pub use plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing, entry};
-pub use plugin::{Left, Txn, Undo};
+pub use plugin::{DeleteIngress, Left, Txn, Undo, unless_absent};
 pub use skel;
 pub use skel::Timer;

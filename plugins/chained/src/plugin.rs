@@ -9,8 +9,9 @@ use interface::Preview;
 use interface::link_owner::Evidence;
 use interface::owner_by_reservation::Reserved;
 use netops::link::{self, Kind, Link};
+use netops::tc::{self, Qdisc};
 use netops::txn::{DeleteLink, Undoer};
-use netops::{Kernel, Netns, veth_peer};
+use netops::{Errno, Kernel, Netns, veth_peer};
 use skel::{AddRequest, Entry, EventLoop, NetnsPath, Serve};
 use std::fmt;
 
@@ -84,9 +85,7 @@ pub trait ChainedPlugin: Sized + 'static {
 pub struct AddOrCheck<'a> {
     /// The attachment to change or check.
     pub attachment: &'a Attachment,
-    /// `CNI_NETNS`.
     pub netns: &'a NetnsPath,
-    /// The network config.
     pub conf: &'a NetConf,
     /// The attachment as prevResult has it: for ADD before this plugin, for CHECK after the last one.
     pub attached: &'a Attached,
@@ -148,26 +147,21 @@ pub struct Collecting<'a, R> {
 
 /// The entry of a chained plugin in its executable's list.
 pub const fn entry<P: ChainedPlugin>() -> Entry {
-    Entry {
-        name: P::NAME,
-        versions: P::VERSIONS,
-        event_loop: P::EVENT_LOOP,
-        // The network's addresses are the interface plugin's business.
-        delegates: false,
-        is_all_or_nothing: false,
-        needs_link: false,
-        preview: Some(|call| {
-            let (request, keys) = skel::add_request(&entry::<P>(), call)?;
-            preview::<P>(&request, &keys).map(Some)
-        }),
-        serve: Serve::Verbs { attach: verbs::keys::<P>, detach: verbs::removal_keys::<P> },
-    }
+    // It delegates nothing: the network's addresses are the interface plugin's business.
+    let mut entry = Entry::new(P::NAME, Serve::Verbs { attach: verbs::keys::<P>, detach: verbs::removal_keys::<P> });
+    entry.versions = P::VERSIONS;
+    entry.event_loop = P::EVENT_LOOP;
+    entry.preview = Some(|call| {
+        let (request, keys) = skel::add_request(&self::entry::<P>(), call)?;
+        preview::<P>(&request, &keys).map(Some)
+    });
+    entry
 }
 
 /// Previews what ADD would do.
 /// Fails with the errors that ADD would report before it changes anything.
 pub fn preview<P: ChainedPlugin>(request: &AddRequest, keys: &P::Conf) -> Result<Preview, CniError> {
-    let AddRequest { attachment, netns, conf, raw } = request;
+    let AddRequest { attachment, netns, conf, raw, .. } = request;
     let attached = Attached::new(conf.get_prev_result()?, &attachment.ifname, Some(netns));
     let sides = LazySides::new(netns);
     let call = AddOrCheck { attachment, netns, conf, attached: &attached, sides: &sides, raw };
@@ -191,6 +185,40 @@ pub trait Undo: fmt::Display + fmt::Debug {
 impl Undo for DeleteLink {
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         Ok(DeleteLink::run(self, &sides.open()?.host)?)
+    }
+}
+
+/// The undo of a qdisc `ingress` at a link of the node or of the container.
+#[derive(Debug)]
+pub struct DeleteIngress {
+    pub link: Link,
+    pub is_in_container: bool,
+    /// Whether this ADD created the qdisc, which is not known where the kernel's answer is lost.
+    pub is_new: bool,
+}
+
+impl fmt::Display for DeleteIngress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "qdisc ingress of {} deleted", self.link.name)
+    }
+}
+
+impl Undo for DeleteIngress {
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let sides = sides.open()?;
+        let net = if self.is_in_container { &sides.container } else { &sides.host };
+        if !self.is_new && tc::has_filters(net, &self.link)? {
+            return Ok(());
+        }
+        unless_absent(net.run(tc::delete(&self.link, &Qdisc::Ingress)))
+    }
+}
+
+/// `EINVAL`: the qdisc was not made, or the link is gone.
+pub fn unless_absent(done: netops::error::Result<()>) -> Result<(), Left> {
+    match done {
+        Err(error) if !error.is_absent() && error.os_errno() != Some(Errno::EINVAL) => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

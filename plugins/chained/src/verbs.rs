@@ -1,10 +1,10 @@
 //! The driver of the verbs. What depends on the plugin is small here: each plugin's copy of it is part of the executable.
 
-use cni_spec::{AddResult, CniError, Code, ConfObject, FromAnyConf, FromConf, Repair, Repaired};
+use cni_spec::{AddResult, CniError, Code, ConfObject, FromAnyConf, FromConf};
 use interface::status::not_available;
 use interface::undo::not_done;
 use netops::txn;
-use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest, Work};
+use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Repair, Repaired, StatusRequest, Work};
 
 use crate::attached::Attached;
 use crate::lazy_sides::LazySides;
@@ -13,25 +13,19 @@ use crate::plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing};
 
 /// A plugin and its keys for ADD, without its types: the driver is compiled once for all plugins.
 trait DynPlugin {
-    /// [`ChainedPlugin::ADD_REPAIRS`].
     fn add_repairs(&self) -> bool;
-    /// [`ChainedPlugin::add`].
     fn add<'a>(
         &'a self,
         call: AddOrCheck<'a>,
         txn: &'a Txn,
         result: &'a mut AddResult,
     ) -> Work<'a, Result<(), CniError>>;
-    /// [`ChainedPlugin::check`].
     fn check<'a>(&'a self, call: AddOrCheck<'a>) -> Work<'a, Result<(), CniError>>;
-    /// [`ChainedPlugin::lost`].
     fn lost(&self, call: AddOrCheck<'_>) -> Result<Vec<String>, CniError>;
 }
 
-/// The keys of plugin `P` for ADD.
 struct Keys<P: ChainedPlugin>(P::Conf);
 
-/// Reads the keys of plugin `P` for ADD.
 pub(crate) fn keys<P: ChainedPlugin>(object: &ConfObject) -> Result<Box<dyn skel::Attach>, CniError> {
     Ok(Box::new(Keys::<P>(P::Conf::from_conf(object)?)))
 }
@@ -51,7 +45,7 @@ impl<P: ChainedPlugin> skel::Attach for Keys<P> {
 
     fn status<'a>(&'a self, request: &'a StatusRequest) -> Work<'a, Result<(), CniError>> {
         Box::pin(async move {
-            let StatusRequest { conf, raw } = request;
+            let StatusRequest { conf, raw, .. } = request;
             P::status(&self.0, raw.search_path()).map_err(|error| not_available(&conf.name, error))
         })
     }
@@ -80,10 +74,8 @@ impl<P: ChainedPlugin> DynPlugin for Keys<P> {
     }
 }
 
-/// The keys of plugin `P` for removal.
 struct RemovalKeys<P: ChainedPlugin>(P::Removal);
 
-/// Reads the keys of plugin `P` for removal.
 pub(crate) fn removal_keys<P: ChainedPlugin>(object: &ConfObject) -> Box<dyn skel::Detach> {
     Box::new(RemovalKeys::<P>(P::Removal::from_any_conf(object)))
 }
@@ -91,7 +83,7 @@ pub(crate) fn removal_keys<P: ChainedPlugin>(object: &ConfObject) -> Box<dyn ske
 impl<P: ChainedPlugin> skel::Detach for RemovalKeys<P> {
     fn del<'a>(&'a self, request: &'a DelRequest) -> Work<'a, Result<(), CniError>> {
         Box::pin(async move {
-            let DelRequest { attachment, netns, conf, raw } = request;
+            let DelRequest { attachment, netns, conf, raw, .. } = request;
             let (netns, object, removal) = (netns.as_ref(), conf.object(), &self.0);
             let attached = conf.find_prev_result().map(|prev| Attached::new(prev, &attachment.ifname, netns));
             let removing = Removing { attachment, removal, object, attached: attached.as_ref(), raw, netns };
@@ -116,7 +108,7 @@ fn together(errors: Vec<CniError>) -> Result<(), CniError> {
 /// Changes the attachment, or leaves node and container as they were.
 /// Errors: code 7 without prevResult; the error that stopped ADD: its details list what was taken back, and what is left.
 async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, CniError> {
-    let AddRequest { attachment, netns, conf, raw } = request;
+    let AddRequest { attachment, netns, conf, raw, .. } = request;
     let attached = &Attached::new(conf.get_prev_result()?, &attachment.ifname, Some(netns));
     let sides = &LazySides::new(netns);
     let mut result = attached.result.clone();
@@ -138,7 +130,7 @@ async fn add(plugin: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, 
 /// Compares the attachment with what ADD made.
 /// Errors: code 7 without prevResult; the differences.
 async fn check(plugin: &dyn DynPlugin, request: &CheckRequest) -> Result<(), CniError> {
-    let CheckRequest { attachment, netns, conf, raw } = request;
+    let CheckRequest { attachment, netns, conf, raw, .. } = request;
     let attached = &Attached::new(conf.get_prev_result()?, &attachment.ifname, Some(netns));
     let sides = &LazySides::new(netns);
     plugin.check(AddOrCheck { attachment, netns, conf, attached, sides, raw }).await
@@ -147,7 +139,7 @@ async fn check(plugin: &dyn DynPlugin, request: &CheckRequest) -> Result<(), Cni
 /// Reports how the node differs from what ADD made, and has ADD write it again, if that is asked for and the plugin can.
 /// Errors: code 7 without prevResult; errors of CHECK that are no differences.
 async fn repair(plugin: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
-    let CheckRequest { attachment, netns, conf, raw } = request;
+    let CheckRequest { attachment, netns, conf, raw, .. } = request;
     let attached = &Attached::new(conf.get_prev_result()?, &attachment.ifname, Some(netns));
     let sides = &LazySides::new(netns);
     let call = || AddOrCheck { attachment, netns, conf, attached, sides, raw };

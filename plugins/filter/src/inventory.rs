@@ -24,6 +24,17 @@ pub struct Noted {
     pub address: Option<IpAddr>,
     /// A description for people.
     pub object: String,
+    /// The program by whose rules it masquerades packets; `None`: it does something else.
+    pub masquerades_by: Option<By>,
+}
+
+/// The program by whose rules packets are masqueraded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Rules of nftables.
+    Nftables,
+    /// Rules of iptables, as the reference has them, too.
+    Iptables,
 }
 
 /// Lists what GC of a network would remove if no attachment were valid. For spoof guards that is every guard whose port
@@ -96,19 +107,21 @@ fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted
     own.extend(shared::masquerade::list(nft)?);
     for (comment, address) in own {
         let object = address.map_or("masquerade".to_owned(), |address| format!("masquerade of {address}"));
-        found.extend(noted(Some(&comment), address, object));
+        let by = Some(By::Nftables);
+        found.extend(noted(Some(&comment), address, object).map(|it| Noted { masquerades_by: by, ..it }));
     }
     for jump in iptables::masquerade::list(nft, search_path, network)? {
         let (container, address) = (jump.container, jump.address);
         let object =
             address.map_or("iptables masquerade".to_owned(), |address| format!("iptables masquerade of {address}"));
         let by_note = noted(jump.note.as_deref(), address, object.clone());
-        found.push(by_note.unwrap_or(Noted { key: String::new(), container, ifname: None, address, object }));
+        let unnamed = Noted { key: String::new(), container, ifname: None, address, object, masquerades_by: None };
+        found.push(Noted { masquerades_by: Some(By::Iptables), ..by_note.unwrap_or(unnamed) });
     }
     for Idle { container, ifname, port } in spoof_guard::list_idle(nft)? {
         let (container, ifname) = (Some(container), Some(ifname));
         let object = port.map_or("spoof guard".to_owned(), |port| format!("spoof guard of {port}, which is gone"));
-        found.push(Noted { key: String::new(), container, ifname, address: None, object });
+        found.push(Noted { key: String::new(), container, ifname, address: None, object, masquerades_by: None });
     }
     Ok(found)
 }
@@ -123,7 +136,8 @@ impl Noted {
         let is_whole = |(ifname, container): &(&str, &str)| Names { network, container, ifname }.key() == key;
         let (ifname, container) = clear.filter(is_whole).unzip();
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Some(Self { key: key.to_owned(), container: owned(container), ifname: owned(ifname), address, object })
+        let (container, ifname) = (owned(container), owned(ifname));
+        Some(Self { key: key.to_owned(), container, ifname, address, object, masquerades_by: None })
     }
 }
 

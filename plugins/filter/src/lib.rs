@@ -2,6 +2,26 @@
 //!
 //! Start at [`Filter`]. Each object has a comment that identifies its attachment ([`Names`]), so that DEL and GC find
 //! it without a result, a namespace or a record of ours. README.md shows the tables.
+//!
+//! ```
+//! use cni_filter::{Backend, Filter, Names, RemovalHints, remove_all};
+//! use netops::error::Result;
+//!
+//! # fn main() -> Result<()> {
+//! let eth0 = Names { network: "office", container: "c1", ifname: "eth0" };
+//! let addresses = ["10.1.0.5/24".parse::<ipnetwork::IpNetwork>().expect("an address")];
+//! // In a namespace that ends with this; a plugin's rules are in the node's.
+//! netops::Netns::run_in_new(|| -> Result<()> {
+//!     let mut filter = Filter::open("/usr/sbin:/usr/bin")?;
+//!     filter.add_masquerade(Backend::Nftables, eth0, &addresses)?;
+//!     filter.add_masquerade(Backend::Nftables, eth0, &addresses)?; // repeated, it changes nothing
+//!     filter.check_masquerade(Backend::Nftables, eth0, &addresses)?;
+//!     assert!(remove_all(eth0, RemovalHints::default()).is_empty());
+//!     filter.check_masquerade(Backend::Nftables, eth0, &addresses).expect_err("the rules are gone");
+//!     Ok(())
+//! })?
+//! # }
+//! ```
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
@@ -14,7 +34,9 @@ use netops::error::Result;
 use netops::nft::{Family, Nft};
 use netops::{Errno, OpError};
 
+pub mod alias;
 mod base_chains;
+mod egress;
 mod names_and_comments;
 
 mod masquerade;
@@ -32,9 +54,13 @@ mod retry_when_changed;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use inventory::{Noted, list, masquerade_removal, networks};
-pub use masquerade::Backend;
+pub use alias::may_live;
+pub use egress::of_many::{EgressMember, EgressOfMany};
+pub use egress::{Destination, EGRESS_TABLE, Egress, Policy as EgressPolicy, To};
+pub use inventory::{By, Noted, list, masquerade_removal, networks};
+pub use masquerade::{Backend, Masquerade};
 pub use names_and_comments::{Names, OfNetwork, Owner, Stale};
+pub use shared::accept::ACCEPT_MARK;
 pub use shared::ports::{Port as SharedPort, Ports as SharedPorts};
 pub use spoof_guard::Mac;
 
@@ -194,6 +220,14 @@ impl Filter {
     /// The first rule that is missing or different.
     pub fn check_spoof_guard(&mut self, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
         spoof_guard::check(&mut self.nft, attachment, host_veth, mac)
+    }
+
+    /// Removes the elements of shared masquerade of a network's attachments that are no longer valid.
+    ///
+    /// # Errors
+    /// The kernel's refusal; absence is no error.
+    pub fn gc_shared_masquerade(&mut self, stale: &Stale) -> Result<()> {
+        shared::masquerade::gc(&mut self.nft, stale)
     }
 
     /// Returns whether this node supports the spoof guard, for STATUS.

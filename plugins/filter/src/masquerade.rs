@@ -22,24 +22,51 @@ pub enum Backend {
     Shared,
 }
 
+/// The packets that are masqueraded.
+#[derive(Debug, Clone, Copy)]
+pub struct Masquerade<'a> {
+    /// The sources, each with its prefix, to which packets are not masqueraded.
+    pub addresses: &'a [IpNetwork],
+    /// Destinations to which packets are not masqueraded either. Not with [`Backend::Shared`].
+    pub spared: &'a [IpNetwork],
+}
+
+impl<'a, T: AsRef<[IpNetwork]> + ?Sized> From<&'a T> for Masquerade<'a> {
+    fn from(addresses: &'a T) -> Self {
+        Self { addresses: addresses.as_ref(), spared: &[] }
+    }
+}
+
+impl Masquerade<'_> {
+    /// The spared destinations of the address's family.
+    pub(crate) fn spared(&self, address: IpNetwork) -> impl Iterator<Item = IpNetwork> {
+        self.spared.iter().copied().filter(move |spared| spared.is_ipv4() == address.is_ipv4())
+    }
+}
+
 /// The parts of the kernel that shared rules need.
 const SHARED_NEEDS: &str = "nf_tables with sets, nft_chain_nat and nft_masq (Linux 4.18)";
 
 impl Filter {
-    /// Masquerades packets from these addresses (each with its prefix), unless they are sent to their own prefix or to
-    /// multicast.
+    /// Masquerades packets from these addresses, unless they are sent to their own prefix, to multicast or to what is spared.
     ///
     /// All addresses or none. Repeating it changes nothing. [`crate::remove_all`] undoes it.
     ///
     /// # Errors
     /// The refusal of the kernel or iptables.
-    pub fn add_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+    pub fn add_masquerade<'a>(
+        &mut self,
+        backend: Backend,
+        attachment: Names<'_>,
+        of: impl Into<Masquerade<'a>>,
+    ) -> Result<()> {
+        let of = of.into();
         if backend == Backend::Shared {
-            let added = shared::masquerade::add(&mut self.nft, attachment, addresses);
+            let added = shared::masquerade::add(&mut self.nft, attachment, of.addresses);
             return added.map_err(|error| lacking(error, "masquerade by shared rules", SHARED_NEEDS));
         }
         if backend != Backend::Nftables {
-            if iptables::masquerade::add(&mut self.nft, &self.search_path, attachment, addresses)? {
+            if iptables::masquerade::add(&mut self.nft, &self.search_path, attachment, of)? {
                 return Ok(());
             }
             if backend == Backend::Iptables {
@@ -47,7 +74,7 @@ impl Filter {
             }
             iptables::variant::note_native();
         }
-        nftables_masquerade::add(&mut self.nft, attachment, addresses)
+        nftables_masquerade::add(&mut self.nft, attachment, of)
     }
 
     /// Compares the rules with those that [`Filter::add_masquerade`] makes. Rules of another backend are accepted:
@@ -55,23 +82,30 @@ impl Filter {
     ///
     /// # Errors
     /// The first rule that is missing or different.
-    pub fn check_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
-        let by_shared = |nft: &mut Nft| shared::masquerade::check(nft, attachment, addresses);
+    pub fn check_masquerade<'a>(
+        &mut self,
+        backend: Backend,
+        attachment: Names<'_>,
+        of: impl Into<Masquerade<'a>>,
+    ) -> Result<()> {
+        let of = of.into();
+        let by_shared = |nft: &mut Nft| shared::masquerade::check(nft, attachment, of.addresses);
         if backend == Backend::Shared && by_shared(&mut self.nft).is_ok() {
             return Ok(());
         }
-        let by_iptables = iptables::masquerade::check(&mut self.nft, &self.search_path, attachment, addresses);
+        let by_iptables = iptables::masquerade::check(&mut self.nft, &self.search_path, attachment, of);
         if by_iptables.is_ok() {
             return by_iptables;
         }
-        let by_nftables = nftables_masquerade::check(&mut self.nft, attachment, addresses);
+        let by_nftables = nftables_masquerade::check(&mut self.nft, attachment, of);
         if by_nftables.is_ok() {
             return by_nftables;
         }
         match (backend, by_shared(&mut self.nft)) {
-            (Backend::Shared, by_shared) | (_, by_shared @ Ok(())) => by_shared,
-            (Backend::Nftables, Err(_)) => by_nftables,
-            (Backend::Default | Backend::Iptables, Err(_)) => by_iptables,
+            (Backend::Shared, by_shared) => by_shared,
+            (_, Ok(())) if of.spared.is_empty() => Ok(()),
+            (Backend::Nftables, _) => by_nftables,
+            (Backend::Default | Backend::Iptables, _) => by_iptables,
         }
     }
 

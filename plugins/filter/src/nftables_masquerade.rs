@@ -1,5 +1,6 @@
 //! Masquerade as in the reference's nftables backend: one table with a chain that has a rule for each address.
 
+use crate::masquerade::Masquerade;
 use crate::names_and_comments::{Names, Stale};
 use crate::{base_chains, retry_when_changed};
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
@@ -62,6 +63,18 @@ fn masquerade(table: &Table, address: IpNetwork) -> Vec<Expr> {
     rule
 }
 
+/// The rules of an address, in order: `ip saddr 10.1.0.5 ip daddr 10.0.0.0/8 return` for each spared destination, then [`masquerade`].
+fn rules_of(table: &Table, of: Masquerade<'_>, address: IpNetwork) -> Vec<Vec<Expr>> {
+    let spare = |spared| {
+        let mut rule = of_family(table, address);
+        rule.extend(address_in(Side::Source, Cmp::Eq, address.ip().into()));
+        rule.extend(address_in(Side::Destination, Cmp::Eq, spared));
+        rule.push(Expr::Verdict(Verdict::Return));
+        rule
+    };
+    of.spared(address).map(spare).chain([masquerade(table, address)]).collect()
+}
+
 /// The family match that must precede an address match in an `inet` table.
 fn of_family(table: &Table, address: IpNetwork) -> Vec<Expr> {
     if table.family == Family::Inet { nfproto_is(address.ip()).to_vec() } else { Vec::new() }
@@ -78,10 +91,10 @@ fn sees(table: &Table, address: IpNetwork) -> bool {
 /// Masquerades packets from these addresses, unless they are sent to their own prefix or to multicast.
 ///
 /// Replaces the attachment's earlier rules.
-pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, of: Masquerade<'_>) -> Result<()> {
     let tables = tables_in_use(nft)?;
-    match add_to(nft, tables, attachment, addresses) {
-        Err(error) if *tables == BOTH && lacks_inet_nat(&error) => add_to(nft, &EACH, attachment, addresses),
+    match add_to(nft, tables, attachment, of) {
+        Err(error) if *tables == BOTH && lacks_inet_nat(&error) => add_to(nft, &EACH, attachment, of),
         done => done,
     }
 }
@@ -105,14 +118,14 @@ fn lacks_inet_nat(error: &OpError) -> bool {
     is_absent && matches!(&*error.request, "NFT_MSG_NEWTABLE" | "NFT_MSG_NEWCHAIN")
 }
 
-fn add_to(nft: &mut Nft, tables: &[Table], attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+fn add_to(nft: &mut Nft, tables: &[Table], attachment: Names<'_>, of: Masquerade<'_>) -> Result<()> {
     let owner = attachment.owner();
     retry_when_changed::retry(|| {
         let generation = nft.generation()?;
         let mut changes = Vec::new();
         let mut is_set_up = true;
         for table in tables {
-            let addresses: Vec<_> = addresses.iter().copied().filter(|address| sees(table, *address)).collect();
+            let addresses: Vec<_> = of.addresses.iter().copied().filter(|address| sees(table, *address)).collect();
             if !addresses.is_empty() {
                 base_chains::find(nft, &postrouting(table))?;
                 base_chains::wake(nft, table)?;
@@ -122,7 +135,7 @@ fn add_to(nft: &mut Nft, tables: &[Table], attachment: Names<'_>, addresses: &[I
                 stale: rules_with(nft, table, |comment| owner.owns(Some(comment)))?,
             };
             is_set_up &= addresses.is_empty() || stand_in_order(&seen.postrouting, &postrouting_rules(table));
-            changes.extend(plan(table, attachment, &addresses, seen));
+            changes.extend(plan(table, attachment, Masquerade { addresses: &addresses, ..of }, seen));
         }
         let transaction = Transaction::new(changes);
         // Two processes that create the table at the same time would both write its rules.
@@ -137,9 +150,9 @@ struct Seen {
     stale: Vec<Rule>,
 }
 
-fn plan(table: &Table, attachment: Names<'_>, addresses: &[IpNetwork], seen: Seen) -> Vec<Change> {
+fn plan(table: &Table, attachment: Names<'_>, of: Masquerade<'_>, seen: Seen) -> Vec<Change> {
     let mut changes = Vec::new();
-    if !addresses.is_empty() {
+    if !of.addresses.is_empty() {
         // The reference flushes `postrouting` each time. Here, rules that an administrator added keep their place.
         let mended = put_in_order(&postrouting(table), &seen.postrouting, &postrouting_rules(table));
         if !mended.is_empty() {
@@ -148,7 +161,7 @@ fn plan(table: &Table, attachment: Names<'_>, addresses: &[IpNetwork], seen: See
             changes.extend(mended);
         }
     }
-    let wanted: Vec<_> = addresses.iter().map(|address| masquerade(table, *address)).collect();
+    let wanted: Vec<_> = of.addresses.iter().flat_map(|address| rules_of(table, of, *address)).collect();
     let found: Vec<_> = seen.stale.iter().map(|rule| normalised(&rule.exprs)).collect();
     if found == wanted {
         return changes;
@@ -171,6 +184,8 @@ pub(crate) fn list(nft: &mut Nft) -> Result<Vec<(String, Option<IpAddr>)>> {
         let rules = rules_with(nft, table, |_| true)?;
         found.extend(rules.into_iter().filter_map(|rule| Some((rule.comment?, source(&rule.exprs)))));
     }
+    // An address has a rule for each spared destination, too.
+    found.dedup();
     Ok(found)
 }
 
@@ -233,14 +248,15 @@ fn delete(nft: &mut Nft, places: &Places, is_to_go: impl Fn(&str) -> bool) -> Re
 }
 
 /// Compares the ruleset with the rules that [`add`] makes.
-pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, of: Masquerade<'_>) -> Result<()> {
     let owner = attachment.owner();
     let tables = tables_in_use(nft)?;
     for table in tables {
         let found = rules_with(nft, table, |comment| owner.owns(Some(comment)))?;
         let found: Vec<_> = found.iter().map(|rule| normalised(&rule.exprs)).collect();
-        let addresses: Vec<_> = addresses.iter().filter(|address| sees(table, **address)).collect();
-        if let Some(address) = addresses.iter().find(|address| !found.contains(&masquerade(table, ***address))) {
+        let addresses: Vec<_> = of.addresses.iter().filter(|address| sees(table, **address)).collect();
+        let is_there = |address: IpNetwork| rules_of(table, of, address).iter().all(|rule| found.contains(rule));
+        if let Some(address) = addresses.iter().find(|address| !is_there(***address)) {
             let object = format!("masquerade of {address} in nft chain {table} {CHECKS}");
             return Err(OpError::state("find", object, "no rule of this attachment does it"));
         }
@@ -273,7 +289,7 @@ fn trial(tables: &[Table]) -> Transaction {
     let no_attachment = Names { network: "", container: "", ifname: "" };
     let changes = tables.iter().flat_map(|table| {
         let addresses: Vec<_> = MULTICAST.into_iter().filter(|address| sees(table, *address)).collect();
-        plan(table, no_attachment, &addresses, Seen { postrouting: Vec::new(), stale: Vec::new() })
+        plan(table, no_attachment, (&addresses).into(), Seen { postrouting: Vec::new(), stale: Vec::new() })
     });
     Transaction::new(changes.collect())
 }
@@ -310,12 +326,12 @@ mod tests {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             let mut nft = Nft::open("the host").unwrap();
             let addresses = ["10.1.0.5/24".parse().unwrap(), "fd00::5/64".parse().unwrap()];
-            add_to(&mut nft, &EACH, POD, &addresses).unwrap();
+            add_to(&mut nft, &EACH, POD, (&addresses).into()).unwrap();
             assert_eq!(tables_in_use(&mut nft).unwrap(), &EACH);
-            check(&mut nft, POD, &addresses).unwrap();
-            add(&mut nft, POD, &addresses[..1]).unwrap(); // Uses the tables that the other rules are in.
-            check(&mut nft, POD, &addresses[..1]).unwrap();
-            check(&mut nft, POD, &addresses).unwrap_err();
+            check(&mut nft, POD, (&addresses).into()).unwrap();
+            add(&mut nft, POD, (&addresses[..1]).into()).unwrap(); // Uses the tables that the other rules are in.
+            check(&mut nft, POD, (&addresses[..1]).into()).unwrap();
+            check(&mut nft, POD, (&addresses).into()).unwrap_err();
             assert_eq!(nft.list_rules(&checks(&EACH[0])).unwrap().len(), 1);
             assert_eq!(nft.list_rules(&postrouting(&EACH[1])).unwrap().len(), 2);
             let found = nft.find_chains(places().each_ref()).unwrap();

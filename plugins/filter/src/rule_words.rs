@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use netops::nft::{Chain, Expr, Family, Nft, Rule, Table, Verdict};
 
+use crate::egress::EGRESS_TABLE;
 use crate::iptables::{executable, read_rule};
 use crate::names_and_comments::key_of;
 
@@ -71,7 +72,9 @@ pub fn that_may_drop(nft: &mut Nft) -> Vec<String> {
 /// Whether a rule may drop packets, or has a program decide on them. Those of this suite drop what a configuration says.
 fn may_drop(rule: &Rule) -> bool {
     let is_key = |text: &str| key_of(text).is_some() || text.starts_with("macspoofchk-");
-    let is_own = rule.chain.starts_with("CNI-") || rule.comment.as_deref().is_some_and(is_key);
+    let is_own = rule.chain.starts_with("CNI-")
+        || rule.table.name == EGRESS_TABLE
+        || rule.comment.as_deref().is_some_and(is_key);
     let drops = |expr: &Expr| match expr {
         Expr::Verdict(verdict) => *verdict == Verdict::Drop,
         Expr::VerdictMap(..) => true,

@@ -85,7 +85,7 @@ fn mac_rules(mac: Mac) -> Vec<Vec<Expr>> {
 }
 
 /// An interface name in the form that `meta iifname` loads (`IFNAMSIZ` bytes).
-fn padded(name: &str) -> Vec<u8> {
+pub(crate) fn padded(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(16, 0);
     bytes

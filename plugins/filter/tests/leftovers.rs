@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use crate::node::{ETH0, has, in_netns, remove, remove_known, sh};
+use crate::node::{ETH0, has, in_netns, in_netns_with, remove, remove_known, sh};
 use cni_filter::{Backend, Filter, Names, RemovalHints, gc};
 use ipnetwork::IpNetwork;
 use std::io::Write;
@@ -43,8 +43,7 @@ fn saved(program: &str) -> String {
 /// A number of leftovers that exceeds one transaction.
 #[test]
 fn gc_of_many_containers_removes_all_chains() {
-    in_netns(|| {
-        testns::needs!(has("gc_of_many_containers_removes_all_chains", "iptables-nft"));
+    in_netns_with("iptables-nft", || {
         let names: Vec<String> = (0..300).map(|number| format!("c{number}")).collect();
         let pods: Vec<_> = names.iter().map(|container| Names { container, ..ETH0 }).collect();
         for (pod, number) in pods.iter().zip(1_u32..) {
@@ -65,8 +64,7 @@ fn gc_of_many_containers_removes_all_chains() {
 /// An administrator's own rules that go to a container's chain, whatever they look at, keep no DEL from its work.
 #[test]
 fn jumps_that_an_administrator_added_are_removed_with_the_chain() {
-    in_netns(|| {
-        testns::needs!(has("jumps_that_an_administrator_added_are_removed_with_the_chain", "iptables-nft"));
+    in_netns_with("iptables-nft", || {
         add(ETH0, &["10.1.0.5/24"]);
         add(NET1, &["10.1.0.6/24"]);
         sh(&format!(
@@ -84,8 +82,7 @@ fn jumps_that_an_administrator_added_are_removed_with_the_chain() {
 /// other; a later DEL or GC takes it.
 #[test]
 fn a_chain_that_another_rule_uses_is_flushed_and_deleted_later() {
-    in_netns(|| {
-        testns::needs!(has("a_chain_that_another_rule_uses_is_flushed_and_deleted_later", "iptables-nft"));
+    in_netns_with("iptables-nft", || {
         let c2 = Names { container: "c2", ..ETH0 };
         let of_chain = || saved("iptables").lines().filter(|line| line.contains(CHAIN)).map(str::to_owned).collect();
         let foreign = format!("-A ADM -s 7.7.7.7/32 -j {CHAIN}");

@@ -2,17 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "masquerade_rules/probe.rs"]
-mod probe;
-
-use std::io::Write;
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::node::{ETH0, has, in_netns, remove, remove_known, sh};
-use cni_filter::{Backend, Filter, Names, RemovalHints, gc};
+use crate::node::{ETH0, has, in_netns, in_netns_with, remove, remove_known, sh};
+use cni_filter::{Backend, Filter, Names, RemovalHints};
 use ipnetwork::IpNetwork;
 use netops::nft::{Change, Cmp, Expr, Family, Nft, Register, Side, Table, Transaction, load_address};
 
@@ -47,74 +42,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// How many rules of the chain there are.
-fn count(chain: &'static str) -> usize {
-    Nft::open("the host").unwrap().list_rules(&TABLE.chain(chain)).unwrap().len()
-}
-
 /// N of office, and I of eth0:c1, as `sha512sum` has them.
 const WHOSE: &str = "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1";
-
-/// What the reference's nftables backend gives to nft(8): the base chain whole, and a rule for each address.
-fn load_the_references(addresses: &[(&str, &str)], comment: &str) {
-    let rules: String = addresses
-        .iter()
-        .map(|(address, prefix)| {
-            let ip = if address.contains(':') { "ip6" } else { "ip" };
-            let rule = format!("{ip} saddr == {address} {ip} daddr != {prefix} masquerade comment \"{comment}\"");
-            format!("add rule inet cni_plugins_masquerade masq_checks {rule}\n")
-        })
-        .collect();
-    let text = format!(
-        "add table inet cni_plugins_masquerade
-         add chain inet cni_plugins_masquerade masq_checks
-         add chain inet cni_plugins_masquerade postrouting {{ type nat hook postrouting priority srcnat; }}
-         flush chain inet cni_plugins_masquerade postrouting
-         add rule inet cni_plugins_masquerade postrouting ip daddr == 224.0.0.0/4 return
-         add rule inet cni_plugins_masquerade postrouting ip6 daddr == ff00::/8 return
-         add rule inet cni_plugins_masquerade postrouting goto masq_checks
-         {rules}"
-    );
-    nft_load(&text);
-}
-
-fn nft_load(text: &str) {
-    let mut child = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success(), "{text}");
-}
-
-/// What nft(8) prints, as text and as what the kernel has.
-fn listed() -> String {
-    sh("nft list ruleset; nft --debug=netlink list ruleset")
-}
-
-#[test]
-fn the_ruleset_is_as_documented() {
-    in_netns(|| {
-        testns::needs!(has("the_ruleset_is_as_documented", "nft"));
-        add(ETH0, &["10.1.0.5/24", "fd00::5/64"]);
-        let expected = format!(
-            "table inet cni_plugins_masquerade {{
-	chain masq_checks {{
-		ip saddr 10.1.0.5 ip daddr != 10.1.0.0/24 masquerade comment \"{WHOSE}\"
-		ip6 saddr fd00::5 ip6 daddr != fd00::/64 masquerade comment \"{WHOSE}\"
-	}}
-
-	chain postrouting {{
-		type nat hook postrouting priority srcnat; policy accept;
-		ip daddr 224.0.0.0/4 return
-		ip6 daddr ff00::/8 return
-		goto masq_checks
-	}}
-}}
-"
-        );
-        assert_eq!(sh("nft list ruleset"), expected);
-        // The listed ruleset can be loaded: the names are nft's.
-        sh("nft list ruleset > /tmp/ruleset.$$ && nft -c -f /tmp/ruleset.$$; rm /tmp/ruleset.$$");
-    });
-}
 
 /// A chain under the name of the one that rules are needed in, where the kernel sends no packets.
 #[test]
@@ -125,8 +54,7 @@ fn a_chain_that_receives_no_packets_is_refused() {
         (Backend::Shared, "ip cni_shared", "postrouting"),
     ];
     for (backend, table, chain) in made {
-        in_netns(move || {
-            testns::needs!(has("a_chain_that_receives_no_packets_is_refused", "nft"));
+        in_netns_with("nft", move || {
             let mut filter = Filter::open("").unwrap();
             let addresses = networks(&["10.1.0.5/24"]);
             filter.add_masquerade(backend, ETH0, &addresses).unwrap();
@@ -154,12 +82,10 @@ fn a_chain_that_receives_no_packets_is_refused() {
     }
 }
 
-/// Prefixes that end within a byte, at its end, and nowhere; all that `nft` prints is the same, down to registers.
 /// ADD wakes the table, as `nft add table` does; CHECK says that it was asleep.
 #[test]
 fn a_dormant_table_of_ours_is_woken() {
-    in_netns(|| {
-        testns::needs!(has("a_dormant_table_of_ours_is_woken", "nft"));
+    in_netns_with("nft", || {
         let dormant = "nft add table inet cni_plugins_masquerade '{ flags dormant; }'";
         for seen in [false, true] {
             if seen {
@@ -172,7 +98,7 @@ fn a_dormant_table_of_ours_is_woken() {
                 sh(dormant);
             }
             add(ETH0, &["10.1.0.5/24"]);
-            assert!(!listed().contains("dormant"), "{}", listed());
+            assert!(!sh("nft list ruleset").contains("dormant"));
             assert_eq!(check(ETH0, &["10.1.0.5/24"]), Ok(()));
             sh(dormant);
         }
@@ -182,8 +108,7 @@ fn a_dormant_table_of_ours_is_woken() {
 /// A dormant table of iptables is the administrator's: CHECK and STATUS say so.
 #[test]
 fn a_dormant_table_of_iptables_is_reported() {
-    in_netns(|| {
-        testns::needs!(has("a_dormant_table_of_iptables_is_reported", "nft"));
+    in_netns_with("nft", || {
         let addresses = networks(&["10.1.0.5/24"]);
         let filter = || Filter::open("").unwrap();
         filter().add_masquerade(Backend::Iptables, ETH0, &addresses).unwrap();
@@ -195,35 +120,6 @@ fn a_dormant_table_of_iptables_is_reported() {
             assert!(error.contains("nft table ip nat") && error.contains("`nft add table ip nat` wakes it"), "{error}");
         }
     });
-}
-
-#[test]
-fn nft_prints_the_same_as_after_the_reference() {
-    let all = [
-        ("10.1.0.5/24", "10.1.0.0/24"),
-        ("10.1.0.5/23", "10.1.0.0/23"),
-        ("10.1.0.5/32", "10.1.0.5/32"),
-        ("10.1.0.5/8", "10.0.0.0/8"),
-        ("fd00::5/64", "fd00::/64"),
-        ("fd00::5/61", "fd00::/61"),
-        ("fd00::5/128", "fd00::5/128"),
-    ];
-    for (address, prefix) in all {
-        in_netns(move || {
-            testns::needs!(has("nft_prints_the_same_as_after_the_reference", "nft"));
-            add(ETH0, &[address]);
-            let ours = listed();
-            sh("nft flush ruleset");
-            load_the_references(&[(address.split('/').next().unwrap(), prefix)], WHOSE);
-            assert_eq!(listed(), ours);
-            // Either side's CHECK, ADD and DEL go on with what the other made.
-            assert_eq!(check(ETH0, &[address]), Ok(()));
-            add(ETH0, &[address]);
-            assert_eq!(listed(), ours);
-            remove(ETH0);
-            assert_eq!(count("masq_checks"), 0);
-        });
-    }
 }
 
 /// What nft(8) before 1.0 writes for whole bytes: the address behind a mask.
@@ -270,26 +166,10 @@ fn own_old_rules_are_replaced_and_del_needs_no_addresses() {
     }
 }
 
-#[test]
-fn attachments_with_the_same_address_have_separate_masquerade_rules() {
-    in_netns(|| {
-        let net1 = Names { ifname: "net1", ..ETH0 };
-        let lab = Names { network: "lab", ..ETH0 };
-        let all = [ETH0, net1, lab];
-        all.iter().for_each(|attachment| add(*attachment, &["10.1.0.5/24"]));
-        for gone in 0..all.len() {
-            remove(all[gone]);
-            assert!(check(all[gone], &["10.1.0.5/24"]).is_err());
-            all[gone + 1..].iter().for_each(|left| assert_eq!(check(*left, &["10.1.0.5/24"]), Ok(())));
-        }
-    });
-}
-
 /// The reference empties `postrouting` with each ADD. Ours leaves it if it is right, and else puts in order what is its own.
 #[test]
 fn an_administrators_rules_stay() {
-    in_netns(|| {
-        testns::needs!(has("an_administrators_rules_stay", "nft"));
+    in_netns_with("nft", || {
         let (c2, c3) = (Names { container: "c2", ..ETH0 }, Names { container: "c3", ..ETH0 });
         add(ETH0, &["10.1.0.5/24"]);
         sh("nft insert rule inet cni_plugins_masquerade postrouting ip daddr 192.0.2.7 accept comment exempt
@@ -315,49 +195,6 @@ fn an_administrators_rules_stay() {
         [ETH0, c2, c3].into_iter().for_each(remove);
         assert!(sh("nft list ruleset").contains("comment \"seen\""));
     });
-}
-
-#[test]
-fn check_reports_what_is_missing() {
-    in_netns(|| {
-        let lacks = Err("cannot find masquerade of 10.1.0.5/24 in nft chain inet cni_plugins_masquerade masq_checks: \
-                         no rule of this attachment does it"
-            .to_owned());
-        assert_eq!(check(ETH0, &["10.1.0.5/24"]), lacks);
-        add(ETH0, &["10.1.0.5/24"]);
-        assert_eq!(check(ETH0, &["10.1.0.5/24"]), Ok(()));
-        assert!(check(ETH0, &["10.1.0.5/16"]).is_err());
-        assert_eq!(check(Names { container: "c2", ..ETH0 }, &["10.1.0.5/24"]), lacks);
-
-        let mut nft = Nft::open("the host").unwrap();
-        for chain in ["masq_checks", "postrouting"] {
-            nft.commit(&Transaction::new(vec![Change::FlushChain(TABLE.chain(chain))])).unwrap();
-            assert!(check(ETH0, &["10.1.0.5/24"]).unwrap_err().contains(chain));
-            add(ETH0, &["10.1.0.5/24"]); // mends it
-            assert_eq!(check(ETH0, &["10.1.0.5/24"]), Ok(()));
-        }
-    });
-}
-
-#[test]
-fn gc_keeps_the_valid_and_other_networks() {
-    for (backend, _) in FORMS {
-        in_netns(move || {
-            let of = |network, container| Names { network, container, ifname: "eth0" };
-            let (valid, stale, other) = (of("office", "c1"), of("office", "c2"), of("lab", "c2"));
-            add_by(backend, valid, &["10.1.0.5/24"]);
-            add_by(backend, stale, &["10.1.0.6/24", "fd00::6/64"]);
-            add_by(backend, other, &["10.2.0.6/24"]);
-            assert_eq!(gc("office", &[valid], ""), []);
-            assert_eq!(check(valid, &["10.1.0.5/24"]), Ok(()));
-            assert_eq!(check(other, &["10.2.0.6/24"]), Ok(()));
-            assert!(check(stale, &["10.1.0.6/24"]).is_err());
-            assert!(check(stale, &["fd00::6/64"]).is_err());
-            assert_eq!(gc("office", &[], ""), []);
-            assert_eq!(gc("lab", &[], ""), []);
-            assert_eq!(noted(), 0);
-        });
-    }
 }
 
 /// Many ADDs and DELs at once on a node without any rules, while another program changes the ruleset all the time.

@@ -26,12 +26,10 @@ fn check(attachment: Names<'_>, addresses: &[&str]) -> Result<(), String> {
     checked.map_err(|error| error.to_string())
 }
 
-/// The addresses that are masqueraded for a network.
 fn held(network: &str) -> Vec<IpAddr> {
     list(network, "").unwrap().into_iter().filter_map(|noted| noted.address).collect()
 }
 
-/// The lines of the ruleset that contain this text.
 fn lines(text: &str) -> Vec<String> {
     sh("nft list ruleset").lines().filter(|line| line.contains(text)).map(|line| line.trim().to_owned()).collect()
 }

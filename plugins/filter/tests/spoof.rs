@@ -5,7 +5,7 @@
 #[path = "spoof_guard/reference.rs"]
 mod reference;
 
-use crate::node::{ETH0, has, in_netns, remove, sh};
+use crate::node::{ETH0, in_netns, in_netns_with, remove, sh};
 use cni_filter::{Filter, Mac, Names, gc_spoof_guards};
 use netops::nft::{Change, Family, Nft, Rule, Table, Transaction};
 
@@ -40,34 +40,6 @@ fn delete_port(name: &str) {
 }
 
 #[test]
-fn the_ruleset_is_as_documented() {
-    in_netns(|| {
-        testns::needs!(has("the_ruleset_is_as_documented", "nft"));
-        add(ETH0, "veth1", MAC);
-        let expected = "\
-table bridge nat {
-	chain PREROUTING {
-		type filter hook prerouting priority dstnat; policy accept;
-		iifname \"veth1\" jump cni-br-iface-c1-eth0 comment \"macspoofchk-c1-eth0\"
-	}
-
-	chain cni-br-iface-c1-eth0 {
-		jump cni-br-iface-c1-eth0-mac comment \"macspoofchk-c1-eth0\"
-	}
-
-	chain cni-br-iface-c1-eth0-mac {
-		ether saddr 02:00:00:00:00:05 return comment \"macspoofchk-c1-eth0\"
-		drop comment \"macspoofchk-c1-eth0\"
-	}
-}
-";
-        assert_eq!(sh("nft list ruleset"), expected);
-        add(ETH0, "veth1", MAC); // once more changes nothing
-        assert_eq!(sh("nft list ruleset"), expected);
-    });
-}
-
-#[test]
 fn attachments_with_long_container_ids_have_separate_guards() {
     in_netns(|| {
         let one = "c".repeat(300);
@@ -87,8 +59,7 @@ fn attachments_with_long_container_ids_have_separate_guards() {
 /// interface was there, must not unguard the one that is there.
 #[test]
 fn a_guard_stays_as_long_as_its_port() {
-    in_netns(|| {
-        testns::needs!(has("a_guard_stays_as_long_as_its_port", "ip"));
+    in_netns_with("ip", || {
         make_port("veth1");
         add(ETH0, "veth1", MAC);
         let lab = Names { network: "lab", ..ETH0 };
@@ -104,8 +75,7 @@ fn a_guard_stays_as_long_as_its_port() {
 
 #[test]
 fn gc_removes_guards_without_a_port_and_keeps_valid_ones() {
-    in_netns(|| {
-        testns::needs!(has("gc_removes_guards_without_a_port_and_keeps_valid_ones", "ip"));
+    in_netns_with("ip", || {
         let of = |container| Names { container, ..ETH0 };
         make_port("alive");
         add(of("c1"), "alive", MAC);
@@ -124,8 +94,7 @@ fn gc_removes_guards_without_a_port_and_keeps_valid_ones() {
 /// The listed guards are those that GC removes.
 #[test]
 fn guards_without_a_port_are_listed() {
-    in_netns(|| {
-        testns::needs!(has("guards_without_a_port_are_listed", "ip"));
+    in_netns_with("ip", || {
         let listed = || {
             let found = cni_filter::list("office", "").unwrap();
             found.into_iter().map(|noted| (noted.container, noted.ifname, noted.object)).collect::<Vec<_>>()
@@ -148,8 +117,7 @@ fn guards_without_a_port_are_listed() {
 /// A container that came back under its ID: the new port is guarded, and the old one may not send at all.
 #[test]
 fn an_earlier_port_that_still_exists_stays_guarded() {
-    in_netns(|| {
-        testns::needs!(has("an_earlier_port_that_still_exists_stays_guarded", "ip"));
+    in_netns_with("ip", || {
         make_port("old");
         add(ETH0, "gone", [2, 0, 0, 0, 0, 1]);
         add(ETH0, "old", [2, 0, 0, 0, 0, 2]);
@@ -188,8 +156,7 @@ fn check_reports_what_is_missing() {
 /// Where ebtables or an administrator has made the base chain, its policy and rules stay.
 #[test]
 fn a_base_chain_that_is_there_is_left_as_it_is() {
-    in_netns(|| {
-        testns::needs!(has("a_base_chain_that_is_there_is_left_as_it_is", "nft"));
+    in_netns_with("nft", || {
         sh("nft 'add table bridge nat; add chain bridge nat PREROUTING {
             type filter hook prerouting priority -300; policy drop; }; add rule bridge nat PREROUTING counter accept'");
         add(ETH0, "veth1", MAC);
@@ -213,8 +180,7 @@ fn attachments_with_the_same_joined_names_have_separate_guards() {
         (of("x", "a-b-c"), of("x-a", "b-c")),
     ];
     for (one, two) in pairs.into_iter().flat_map(|(one, two)| [(one, two), (two, one)]) {
-        in_netns(move || {
-            testns::needs!(has("attachments_with_the_same_joined_names_have_separate_guards", "ip"));
+        in_netns_with("ip", move || {
             make_port("veth1");
             make_port("veth2");
             add(one, "veth1", MAC);
@@ -240,8 +206,7 @@ fn a_chain_that_receives_no_frames_is_refused() {
         ("chain PREROUTING { type filter hook forward priority 0; }", "it is a filter chain on hook forward"),
     ];
     for (chain, what) in made {
-        in_netns(move || {
-            testns::needs!(has("a_chain_that_receives_no_frames_is_refused", "nft"));
+        in_netns_with("nft", move || {
             add(ETH0, "veth1", MAC);
             let guard = sh("nft list ruleset");
             let (start, end) = (guard.find("type filter").unwrap(), guard.find("iifname").unwrap());
@@ -264,8 +229,7 @@ fn a_chain_that_receives_no_frames_is_refused() {
 #[test]
 fn a_dormant_table_is_woken() {
     for chain in ["", "chain PREROUTING { type filter hook prerouting priority -300; }"] {
-        in_netns(move || {
-            testns::needs!(has("a_dormant_table_is_woken", "nft"));
+        in_netns_with("nft", move || {
             add(ETH0, "veth1", MAC);
             sh("nft add table bridge nat '{ flags dormant; }'");
             let error = check(ETH0, "veth1", MAC).unwrap_err();

@@ -147,8 +147,8 @@ mod tests {
     /// Link `index` with one attribute of four bytes.
     fn link(index: u8, flags: u16, attribute: u16) -> Vec<u8> {
         let mut body = vec![0; 16];
-        body[4] = index;
-        body.extend([8, 0]);
+        body[4..8].copy_from_slice(&u32::from(index).to_ne_bytes());
+        body.extend(8_u16.to_ne_bytes());
         body.extend(attribute.to_ne_bytes());
         body.extend(*b"abc\0");
         frame(RTM_NEWLINK, flags, &body)

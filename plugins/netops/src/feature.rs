@@ -27,10 +27,14 @@ pub enum Feature {
     Tbf,
     /// A queue for each flow, which drops what has waited for too long.
     FqCodel,
+    /// Token buckets for some of a link's packets.
+    Htb,
     /// Filters for incoming packets.
     Ingress,
     /// Filters that match fields of the packet (u32) and redirect it to another link (mirred).
     Redirect,
+    /// Offloads of links, by netlink.
+    EthtoolNetlink,
 }
 
 impl Feature {
@@ -50,8 +54,10 @@ impl Feature {
             Self::Tun => Some("tun"),
             Self::Tbf => Some("sch_tbf"),
             Self::FqCodel => Some("sch_fq_codel"),
+            Self::Htb => Some("sch_htb"),
             Self::Ingress => Some("sch_ingress"),
             Self::Redirect => Some("cls_u32 and act_mirred"),
+            Self::EthtoolNetlink => None,
         }
     }
 
@@ -71,8 +77,10 @@ impl Feature {
             Self::Tun => "CONFIG_TUN",
             Self::Tbf => "CONFIG_NET_SCH_TBF",
             Self::FqCodel => "CONFIG_NET_SCH_FQ_CODEL",
+            Self::Htb => "CONFIG_NET_SCH_HTB",
             Self::Ingress => "CONFIG_NET_SCH_INGRESS",
             Self::Redirect => "CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED",
+            Self::EthtoolNetlink => "CONFIG_ETHTOOL_NETLINK",
         }
     }
 }

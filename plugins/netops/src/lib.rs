@@ -1,7 +1,42 @@
 //! What plugins do to a node, one kernel object a module.
 //!
 //! netops knows nothing of CNI: it names links, addresses, routes, rules, sysctls and files, and says exactly
-//! what the kernel answered. Where to start:
+//! what the kernel answered.
+//!
+//! ```no_run
+//! let container = netops::Kernel::in_netns(&netops::Netns::open("/run/netns/c1")?)?;
+//! for link in netops::link::list(&container, None)? {
+//!     println!("{} {:?}", link.name, netops::addr::list(&container, &link)?);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A veth from one namespace to another, with an address at each end and a route; all of it ends with the namespaces:
+//!
+//! ```
+//! use netops::link::{self, Settings, Target, Veth};
+//! use netops::route::{self, Route};
+//! use netops::{Errno, Kernel, Netns, addr};
+//!
+//! let (node, container) = (Netns::create()?, Netns::create()?);
+//! let (host, inside) = (Kernel::in_netns(&node)?, Kernel::in_netns(&container)?);
+//! let net = |text: &str| text.parse::<ipnetwork::IpNetwork>();
+//!
+//! let pair = Veth { up: true, alias: "c1's", peer_netns: Some(&container), ..Veth::new("veth0", "eth0") };
+//! let veth0 = link::create_veth(&host, &pair)?;
+//! let up = Settings { up: Some(true), ..Settings::default() };
+//! let eth0 = link::set_and_get(&inside, &Target::named("eth0"), &up)?;
+//! host.run(addr::add(&veth0, &net("10.1.0.1/24")?.into()))?;
+//! let default = Route::new(net("0.0.0.0/0")?, Some("10.1.0.1".parse()?), Some(eth0.index));
+//! inside.run_all(vec![addr::add(&eth0, &net("10.1.0.2/24")?.into()), route::add(&default)])?;
+//!
+//! assert_eq!(route::lookup(&inside, "192.0.2.1".parse()?)?.gateway, default.gateway);
+//! let again = inside.run(route::add(&default)).unwrap_err(); // with operation, object, namespace and the kernel's words
+//! assert_eq!(again.os_errno(), Some(Errno::EEXIST));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The modules in reading order:
 //!
 //! | Module | What it has |
 //! |---|---|
@@ -16,6 +51,7 @@
 //! | [`arp`] | whether another station of a link has an IPv4 address |
 //! | [`neighbour`] | the Ethernet addresses that an administrator has fixed |
 //! | [`rule`] | policy rules: which table a source's packets are routed by |
+//! | [`ethtool`] | a link's offloads |
 //! | [`tc`] | token buckets, and what comes in sent through another link |
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
 //! | [`packet`] | UDP on a link without addresses |
@@ -62,6 +98,8 @@ pub mod route;
 pub mod rule;
 
 pub mod neighbour;
+
+pub mod ethtool;
 
 pub mod tc;
 

@@ -165,36 +165,33 @@ mod tests {
     use netlink_packet_core::NetlinkMessage;
     use netlink_packet_route::RouteNetlinkMessage;
 
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(value.len() + 4).unwrap().to_ne_bytes();
+        let padding = vec![0; value.len().next_multiple_of(4) - value.len()];
+        [&length[..], &kind.to_ne_bytes(), value, &padding].concat()
+    }
+
+    /// A message of this kind, with 7 at the place of the index, and with `attributes`.
+    fn message(kind: u16, header: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let body: Vec<u8> = attributes.iter().flat_map(|(kind, value)| attribute(*kind, value)).collect();
+        let length = u32::try_from(16 + header.len() + body.len()).unwrap();
+        let mut message = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], header, &body].concat();
+        message[20..24].copy_from_slice(&7_u32.to_ne_bytes());
+        message
+    }
+
     /// `RTM_NEWLINK` for link 7 with `attributes`.
     fn link(family: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
-        let mut message = vec![0; HEADER_BYTES];
-        message[4] = 16;
-        message[FAMILY_AT] = family;
-        message[20] = 7;
-        for (kind, value) in attributes {
-            message.extend(u16::try_from(value.len() + 4).unwrap().to_ne_bytes());
-            message.extend(kind.to_ne_bytes());
-            message.extend_from_slice(value);
-            message.resize(message.len().next_multiple_of(4), 0);
-        }
-        let length = u32::try_from(message.len()).unwrap();
-        message[..4].copy_from_slice(&length.to_ne_bytes());
-        message
+        let mut header = [0; HEADER_BYTES - 16];
+        header[0] = family;
+        message(RTM_NEWLINK, &header, attributes)
     }
 
     /// The kernel lets a link be called anything but `/`, blanks and `:`.
     #[test]
     fn an_address_on_a_link_whose_name_is_no_text_is_decoded() {
-        let mut message = vec![0; ADDRESS_HEADER_BYTES];
-        message[4] = 20;
-        (message[16], message[17], message[20]) = (2, 24, 7);
-        for (kind, value) in [(2_u16, &[10, 1, 0, 2][..]), (ADDRESS_LABEL, b"\xff\xfeb\0"), (1, &[10, 1, 0, 2])] {
-            message.extend(8_u16.to_ne_bytes());
-            message.extend(kind.to_ne_bytes());
-            message.extend_from_slice(value);
-        }
-        let length = u32::try_from(message.len()).unwrap();
-        message[..4].copy_from_slice(&length.to_ne_bytes());
+        let attributes = [(2_u16, &[10, 1, 0, 2][..]), (ADDRESS_LABEL, b"\xff\xfeb\0"), (1, &[10, 1, 0, 2])];
+        let message = message(RTM_NEWADDR, &[2, 24, 0, 0, 0, 0, 0, 0], &attributes);
         let decoded = |bytes: &[u8]| NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
         assert!(decoded(&message).is_err());
         let netlink_packet_core::NetlinkPayload::InnerMessage(found) =
@@ -215,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_remaining_attributes_decode_to_the_same_link() {
-        let bridge: &[u8] = &[11, 0, 1, 0, b'b', b'r', b'i', b'd', b'g', b'e', 0, 0];
+        let (bridge, name) = (attribute(1, b"bridge\0"), attribute(53, b"enp3\0"));
+        let of_families = attribute(10, &attribute(1, &[0; 4]));
         let number = 5_u32.to_ne_bytes();
         let attributes: [(u16, &[u8]); 19] = [
             (3, b"cni0\0"),
@@ -225,14 +223,14 @@ mod tests {
             (5, &number),
             (10, &number),
             (13, &number),
-            (26 | 1 << 15, &[12, 0, 10, 0, 8, 0, 1, 0, 0, 0, 0, 0]),
+            (26 | 1 << 15, &of_families),
             (16, &[6]),
-            (18, bridge),
+            (18, &bridge),
             (20, b"cni:net/pod/eth0\0"),
             (27, &number),
             (30, &number),
             (37, &number),
-            (52 | 1 << 15, &[9, 0, 53, 0, b'e', b'n', b'p', b'3', 0, 0, 0, 0]),
+            (52 | 1 << 15, &name),
             (54, &[2, 0, 0, 0, 0, 8]),
             (56, b"0000:3b:00.1\0"),
             (57, b"pci\0"),
@@ -253,11 +251,8 @@ mod tests {
 
     #[test]
     fn names_that_are_no_text_are_decoded_and_sent_as_they_were() {
-        let attributes: [(u16, &[u8]); 3] = [
-            (3, b"a\xff\0"),
-            (20, b"\xfe\xc3\xa9\0"),
-            (52 | 1 << 15, &[10, 0, 53, 0, b'b', 0xee, 0xbe, 0x80, 0xff, 0, 0, 0]),
-        ];
+        let name = attribute(53, b"b\xee\xbe\x80\xff\0");
+        let attributes: [(u16, &[u8]); 3] = [(3, b"a\xff\0"), (20, b"\xfe\xc3\xa9\0"), (52 | 1 << 15, &name)];
         let message = link(0, &attributes);
         assert!(NetlinkMessage::<RouteNetlinkMessage>::deserialize(&message).is_err());
         let decoded = decodable(&message, false);
@@ -270,11 +265,7 @@ mod tests {
 
     #[test]
     fn a_rule_on_a_link_whose_name_is_no_text_is_decoded() {
-        let mut message = vec![0; RULE_HEADER_BYTES];
-        message[4] = 32;
-        message[16] = 2;
-        message.extend([7, 0, 3, 0, b'a', 0xff, 0, 0]);
-        message[0] = u8::try_from(message.len()).unwrap();
+        let message = message(RTM_NEWRULE, &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[(3, b"a\xff\0")]);
         let decoded = |bytes: &[u8]| NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
         assert!(decoded(&message).is_err() && decoded(&decodable(&message, false)).is_ok());
         assert_eq!(sendable(&decodable(&message, false)), message);
@@ -282,7 +273,8 @@ mod tests {
 
     #[test]
     fn vlans_of_a_port_are_kept() {
-        let attributes: [(u16, &[u8]); 1] = [(26, &[8, 0, 2, 0, 0, 0, 9, 0])];
+        let vlan = attribute(2, &[0, 0, 9, 0]);
+        let attributes: [(u16, &[u8]); 1] = [(26, &vlan)];
         assert_eq!(decodable(&link(AF_BRIDGE, &attributes), false), link(AF_BRIDGE, &attributes));
         assert_eq!(decodable(&link(0, &attributes), false), link(0, &[]));
     }
@@ -290,11 +282,11 @@ mod tests {
     #[test]
     fn a_damaged_message_is_returned_unchanged() {
         let mut cut = link(0, &[(3, b"cni0\0")]);
-        cut[32] = 200;
+        cut[32..34].copy_from_slice(&200_u16.to_ne_bytes());
         assert_eq!(decodable(&cut, false), cut);
         assert!(parse(&cut, false).is_err());
         let mut endless = link(0, &[(999, b"")]);
-        endless[32] = 0;
+        endless[32..34].fill(0);
         assert_eq!(decodable(&endless, false), link(0, &[]));
         assert_eq!(decodable(&cut[..20], false), &cut[..20]);
     }

@@ -298,7 +298,12 @@ impl AsFd for Kernel {
 
 /// A bound routing socket, with extended and capped acks where the kernel has them. Each read waits at most `deadline`.
 pub(crate) fn open_socket(deadline: Duration) -> std::result::Result<Socket, Errno> {
-    let mut socket = Socket::new(NETLINK_ROUTE).map_err(errno_of)?;
+    open_socket_of(NETLINK_ROUTE, deadline)
+}
+
+/// As [`open_socket`], of another protocol.
+pub(crate) fn open_socket_of(protocol: isize, deadline: Duration) -> std::result::Result<Socket, Errno> {
+    let mut socket = Socket::new(protocol).map_err(errno_of)?;
     socket.bind(&SocketAddr::new(0, 0)).map_err(errno_of)?;
     socket.set_ext_ack(true).ok();
     socket.set_cap_ack(true).ok();
@@ -376,7 +381,7 @@ fn until_complete(deadline: Duration, mut read: impl FnMut() -> Outcome) -> std:
     }
 }
 
-fn cause_of(errno: Errno) -> Cause {
+pub(crate) fn cause_of(errno: Errno) -> Cause {
     match errno {
         Errno::EAGAIN => Cause::Timeout(DEADLINE),
         errno => Cause::Kernel { errno, extended_ack: None },

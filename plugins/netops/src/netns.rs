@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
@@ -223,6 +224,35 @@ impl Netns {
             Ok(work())
         });
         made.map_err(|errno| OpError::errno("create", "network namespace", errno).request("unshare CLONE_NEWNET"))
+    }
+
+    /// A new namespace that is mounted on `path`, a file that this creates: it lives until [`Netns::remove_at`] and the end of all
+    /// processes in it.
+    ///
+    /// # Errors
+    /// As [`Netns::run_in_new`]; `EEXIST`: there is a file. After an error the file may be there, which [`Netns::remove_at`] removes.
+    pub fn create_at(path: &Path) -> Result<Self, OpError> {
+        let failed = |errno| OpError::errno("mount", format!("network namespace at {}", path.display()), errno);
+        file::open(path, OFlag::O_CREAT | OFlag::O_EXCL, 0o444).map_err(|error| failed(errno_of(error)))?;
+        let none = None::<&str>;
+        let mounted = Self::run_in_new(|| mount(Some(own_file()), path, none, MsFlags::MS_BIND, none))?;
+        mounted.map_err(|errno| failed(errno).request("mount MS_BIND"))?;
+        Self::open(path).map_err(|error| OpError::state("create", "network namespace", error.to_string()))
+    }
+
+    /// Removes a file and the namespace that [`Netns::create_at`] has mounted on it. Neither has to be there.
+    ///
+    /// # Errors
+    /// `EPERM`, `EROFS`: the file is there.
+    pub fn remove_at(path: &Path) -> Result<(), OpError> {
+        // EINVAL: nothing is mounted on it. The file shows whether another error matters.
+        umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).ok();
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(OpError::io("remove", path.display().to_string(), &error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// A new namespace. It lives as long as the returned handle or a process in it.

@@ -24,11 +24,9 @@ const UDP_BYTES: usize = 8;
 /// The largest frame that is read. A link whose MTU is larger carries no larger DHCP messages.
 const FRAME_BYTES_MAX: usize = 9216;
 
-/// A packet socket on one link.
 #[derive(Debug)]
 pub(crate) struct Frames {
     fd: AsyncFd<Socket>,
-    /// The link's address.
     pub(crate) mac: Mac,
 }
 

@@ -1,5 +1,7 @@
 //! Traffic control: limits a link's rate, and redirects incoming packets through another link.
 
+pub mod htb;
+
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, Nla};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{
@@ -13,7 +15,8 @@ use crate::error::Result;
 use crate::feature::Feature;
 use crate::link::Link;
 use crate::netlink_connection::{Kernel, Request};
-use crate::netlink_frames::{u16_at, u32_at};
+use crate::netlink_frames::u32_at;
+use crate::nft::wire::Attrs;
 
 /// A token bucket filter: a sustained rate with bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,13 @@ pub enum Qdisc {
     Tbf(Tbf),
     /// Below the token bucket filter: a queue for each flow, which drops what has waited for too long.
     FqCodel,
+    /// A token bucket for some of the packets: [`htb::Htb`].
+    Htb {
+        /// Whether packets without a filter are limited.
+        limits_others: bool,
+    },
+    /// Below the class of [`Qdisc::Htb`]: one queue of at most this many bytes.
+    Bfifo(u32),
     /// The attachment point of filters for incoming packets.
     Ingress,
     /// The attachment point of filters for incoming and for outgoing packets, which is in the same place.
@@ -84,6 +94,8 @@ impl Qdisc {
         match self {
             Self::Tbf(_) => TBF,
             Self::FqCodel => FQ_CODEL,
+            Self::Htb { .. } => HTB,
+            Self::Bfifo(_) => BFIFO,
             Self::Ingress => INGRESS,
             Self::Clsact => CLSACT,
             Self::Other(kind) => kind,
@@ -95,8 +107,8 @@ impl Qdisc {
         (message.header.handle, message.header.parent) = match self {
             Self::Ingress | Self::Clsact => (TcHandle { major: TcHandle::INGRESS.major, minor: 0 }, TcHandle::INGRESS),
             // The kernel gives it a handle.
-            Self::FqCodel => (TcHandle::UNSPEC, BELOW),
-            Self::Tbf(_) | Self::Other(_) => (OWN, TcHandle::ROOT),
+            Self::FqCodel | Self::Bfifo(_) => (TcHandle::UNSPEC, BELOW),
+            Self::Tbf(_) | Self::Htb { .. } | Self::Other(_) => (OWN, TcHandle::ROOT),
         };
         message
     }
@@ -104,10 +116,13 @@ impl Qdisc {
 
 /// The root's handle, `1:`.
 const OWN: TcHandle = TcHandle { major: 1, minor: 0 };
-/// The only class of a token bucket filter: the parent of the queue below it.
+/// The only class of a token bucket filter, and of [`Qdisc::Htb`]: the parent of the queue below it.
 const BELOW: TcHandle = TcHandle { major: 1, minor: 1 };
 const TBF: &str = "tbf";
 const FQ_CODEL: &str = "fq_codel";
+const HTB: &str = "htb";
+const BFIFO: &str = "bfifo";
+const TCA_OPTIONS: u16 = 2; // include/uapi/linux/rtnetlink.h
 const INGRESS: &str = "ingress";
 const CLSACT: &str = "clsact";
 const TCA_TBF_PARMS: u16 = 1; // include/uapi/linux/pkt_sched.h
@@ -118,7 +133,7 @@ const RATE_AT: usize = 8;
 const LIMIT_AT: usize = 24;
 const BUFFER_AT: usize = 28;
 
-/// Adds a qdisc to a link: `ingress` as `ffff:`, `fq_codel` below the token bucket filter, any other as the root `1:`.
+/// Adds a qdisc to a link: `ingress` as `ffff:`, `fq_codel` and `bfifo` below the token bucket, any other as the root `1:`.
 ///
 /// # Errors
 /// `EEXIST`: the link already has one that was configured. [`crate::error::Cause::Unsupported`]: the kernel lacks the
@@ -138,8 +153,16 @@ pub fn replace(link: &Link, qdisc: &Qdisc) -> Request {
 fn put(op: &'static str, link: &Link, qdisc: &Qdisc, flag: u16) -> Request {
     let mut message = qdisc.header(link);
     message.attributes.push(TcAttribute::Kind(qdisc.kind().to_owned()));
-    if let Qdisc::Tbf(tbf) = qdisc {
-        message.attributes.push(TcAttribute::Options(tbf.options()));
+    match qdisc {
+        Qdisc::Tbf(tbf) => message.attributes.push(TcAttribute::Options(tbf.options())),
+        Qdisc::Htb { limits_others } => {
+            message.attributes.push(TcAttribute::Options(htb::root_options(*limits_others)));
+        }
+        Qdisc::Bfifo(bytes) => {
+            let limit = DefaultNla::new(TCA_OPTIONS, bytes.to_ne_bytes().to_vec());
+            message.attributes.push(TcAttribute::Other(limit));
+        }
+        Qdisc::FqCodel | Qdisc::Ingress | Qdisc::Clsact | Qdisc::Other(_) => {}
     }
     let request = Request::new(
         op,
@@ -151,20 +174,17 @@ fn put(op: &'static str, link: &Link, qdisc: &Qdisc, flag: u16) -> Request {
     match qdisc {
         Qdisc::Tbf(_) => request.needs(Feature::Tbf),
         Qdisc::FqCodel => request.needs(Feature::FqCodel),
+        Qdisc::Htb { .. } => request.needs(Feature::Htb),
         Qdisc::Ingress | Qdisc::Clsact => request.needs(Feature::Ingress),
-        Qdisc::Other(_) => request,
+        Qdisc::Bfifo(_) | Qdisc::Other(_) => request,
     }
 }
 
 impl Tbf {
     fn options(&self) -> Vec<TcOption> {
-        let mut parameters = vec![0; TBF_BYTES];
         let rate = u32::try_from(self.rate_bytes).unwrap_or(u32::MAX);
-        for (at, number) in [(RATE_AT, rate), (LIMIT_AT, self.limit_bytes), (BUFFER_AT, self.buffer_ticks)] {
-            if let Some(place) = parameters.get_mut(at..at + 4) {
-                place.copy_from_slice(&number.to_ne_bytes());
-            }
-        }
+        let numbers = [(RATE_AT, rate), (LIMIT_AT, self.limit_bytes), (BUFFER_AT, self.buffer_ticks)];
+        let parameters = words(TBF_BYTES, numbers);
         let mut options = vec![TcOption::Other(DefaultNla::new(TCA_TBF_PARMS, parameters))];
         if self.rate_bytes > u64::from(u32::MAX) {
             let rate = self.rate_bytes.to_ne_bytes().to_vec();
@@ -174,26 +194,44 @@ impl Tbf {
     }
 
     /// Decodes the attributes in `TCA_OPTIONS`.
-    fn read(mut options: &[u8]) -> Option<Self> {
-        let (mut tbf, mut rate) = (None, None);
-        while let (Some(length), Some(kind)) = (u16_at(options, 0), u16_at(options, 2)) {
-            let length = usize::from(length);
-            let value = options.get(4..length)?;
-            match kind {
-                TCA_TBF_PARMS => {
-                    tbf = Some(Self {
-                        rate_bytes: u32_at(value, RATE_AT)?.into(),
-                        limit_bytes: u32_at(value, LIMIT_AT)?,
-                        buffer_ticks: u32_at(value, BUFFER_AT)?,
-                    });
-                }
-                TCA_TBF_RATE64 => rate = Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?)),
-                _ => (),
-            }
-            options = options.get(length.next_multiple_of(4)..).unwrap_or_default();
-        }
-        tbf.map(|tbf: Self| Self { rate_bytes: rate.unwrap_or(tbf.rate_bytes), ..tbf })
+    fn read(options: &[u8]) -> Option<Self> {
+        let parameters = Attrs(options).get(TCA_TBF_PARMS)?;
+        let rate_bytes = rate_in(options, TCA_TBF_RATE64, parameters)?;
+        let number = |at| u32_at(parameters, at);
+        Some(Self { rate_bytes, limit_bytes: number(LIMIT_AT)?, buffer_ticks: number(BUFFER_AT)? })
     }
+}
+
+/// The rate of a qdisc or class. It has an attribute where 32 bits are not enough.
+fn rate_in(options: &[u8], long: u16, parameters: &[u8]) -> Option<u64> {
+    let long = Attrs(options).get(long).and_then(|rate| rate.try_into().ok()).map(u64::from_ne_bytes);
+    long.or_else(|| u32_at(parameters, RATE_AT).map(u64::from))
+}
+
+/// A struct of this many bytes with numbers at their offsets, otherwise 0.
+fn words(bytes: usize, numbers: impl IntoIterator<Item = (usize, u32)>) -> Vec<u8> {
+    let mut structure = vec![0; bytes];
+    for (at, number) in numbers {
+        if let Some(place) = structure.get_mut(at..at + 4) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+    }
+    structure
+}
+
+/// The bytes of `TCA_OPTIONS`, of a kind that the packet crate does not know.
+fn nested(message: &TcMessage) -> Option<Vec<u8>> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Options(options) => match options.first()? {
+            TcOption::Other(nest) => {
+                let mut bytes = vec![0; nest.value_len()];
+                nest.emit_value(&mut bytes);
+                Some(bytes)
+            }
+            _ => None,
+        },
+        _ => None,
+    })
 }
 
 /// Deletes a qdisc of a link. The kernel's default one comes back.
@@ -259,21 +297,17 @@ fn read(message: &TcMessage) -> Option<Qdisc> {
         TcAttribute::Kind(kind) => Some(kind.as_str()),
         _ => None,
     })?;
-    let options = message.attributes.iter().find_map(|attribute| match attribute {
-        TcAttribute::Options(options) => options.first(),
+    let is_below = message.header.parent == BELOW;
+    let decoded = match kind {
+        INGRESS => Some(Qdisc::Ingress),
+        CLSACT => Some(Qdisc::Clsact),
+        FQ_CODEL if is_below => Some(Qdisc::FqCodel),
+        BFIFO if is_below => nested(message).and_then(|limit| u32_at(&limit, 0)).map(Qdisc::Bfifo),
+        TBF if message.header.handle == OWN => return Tbf::read(&nested(message)?).map(Qdisc::Tbf),
+        HTB if message.header.handle == OWN => nested(message).and_then(|options| htb::read_root(&options)),
         _ => None,
-    });
-    match (kind, options) {
-        (INGRESS, _) => Some(Qdisc::Ingress),
-        (CLSACT, _) => Some(Qdisc::Clsact),
-        (FQ_CODEL, _) if message.header.parent == BELOW => Some(Qdisc::FqCodel),
-        (TBF, Some(TcOption::Other(nest))) if message.header.handle == OWN => {
-            let mut bytes = vec![0; nest.value_len()];
-            nest.emit_value(&mut bytes);
-            Tbf::read(&bytes).map(Qdisc::Tbf)
-        }
-        (kind, _) => Some(Qdisc::Other(kind.to_owned())),
-    }
+    };
+    Some(decoded.unwrap_or_else(|| Qdisc::Other(kind.to_owned())))
 }
 
 /// Redirects all packets that come in on `link`, which has [`Qdisc::Ingress`], out through `to`: a `u32` filter of

@@ -45,7 +45,6 @@ fn socket(address: &str) -> UdpSocket {
 
 const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// Deletes the flows that were sent to this port.
 fn delete_of(port: u16) -> usize {
     conntrack::delete_udp(&FAMILIES, &mut |flow| flow.port == port).unwrap()
 }

@@ -8,6 +8,7 @@ use netops::error::Cause;
 use netops::link::{self, Bridge, Kind, Link, LinkName, NewLink, Settings, Target};
 use netops::route::{self, Route};
 use netops::rule::{self, Rule};
+use netops::tc::htb::{End, Htb};
 use netops::tc::{self, Qdisc, Tbf};
 use netops::{Errno, Kernel, Netns};
 
@@ -90,6 +91,24 @@ fn a_token_bucket_reads_back_and_is_what_tc_prints() {
         let fast = Tbf::new(5_000_000_000, 10_000_000, 25_000);
         net.run(tc::add(&br0, &Qdisc::Tbf(fast))).unwrap();
         assert_eq!(tc::find_root(net, &br0).unwrap(), Some(Qdisc::Tbf(fast)));
+    });
+}
+
+#[test]
+fn a_limit_of_some_networks_reads_back_and_is_what_tc_prints() {
+    on_node(|net| {
+        let br0 = bridge(net, "br0");
+        let networks = ["10.128.0.0/9", "fd00:1:2:3::/60", "0.0.0.0/0"].map(|text| text.parse().unwrap());
+        for (rate, printed_rate) in [(1_000_000, "rate 8Mbit ceil 8Mbit"), (5_000_000_000, "rate 40Gbit ceil 40Gbit")] {
+            let htb = Htb::new((rate, 1_562_500), true, End::Source, &networks);
+            net.run_all([vec![tc::add(&br0, &htb.root())], htb.below_root(&br0)].concat()).unwrap();
+            assert_eq!(Htb::find(net, &br0).unwrap(), Some(htb.clone()));
+            let shown = ["class", "filter"].map(|what| printed("tc", &[what, "show", "dev", "br0"])).concat();
+            for part in [printed_rate, "0a800000/ff800000 at 12", "fd000001/ffffffff at 8", "00020000/fffffff0 at 12"] {
+                assert!(shown.contains(part), "{part}: {shown}");
+            }
+            net.run(tc::delete(&br0, &htb.root())).unwrap();
+        }
     });
 }
 

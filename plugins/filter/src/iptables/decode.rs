@@ -47,7 +47,6 @@ struct Decoding {
     is_over: bool,
 }
 
-/// The content of a register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Loaded {
     what: What,
@@ -85,7 +84,9 @@ impl Decoding {
             Expr::Masquerade => self.target(Target::Masquerade),
             Expr::Dnat { family, address, port } => self.target(Target::Dnat(self.dnat(*family, *address, *port)?)),
             Expr::SetMark(from) => self.target(Target::SetMark(self.set_mark(*from)?)),
-            Expr::InSet(..) | Expr::VerdictMap(..) | Expr::Map(..) | Expr::Other { .. } => return None,
+            Expr::CtDirection(_) | Expr::InSet(..) | Expr::VerdictMap(..) | Expr::Map(..) | Expr::Other { .. } => {
+                return None;
+            }
         }
         Some(())
     }
@@ -110,7 +111,7 @@ impl Decoding {
 
     fn compare(&mut self, cmp: Cmp, register: Register, value: &[u8]) -> Option<()> {
         let Loaded { what, mask, xor } = self.loaded(register)?.clone();
-        if xor.is_some() {
+        if xor.is_some() || !matches!(cmp, Cmp::Eq | Cmp::Neq) {
             return None;
         }
         let mask = mask.as_deref();

@@ -27,7 +27,6 @@ const UNUSABLE_INPUT: &str = "exit status: 2: ";
 /// The maximum number of links from a program's name to its file: alternatives, then the multi-call executable.
 const LINKS_MAX: usize = 8;
 
-/// The variant of an iptables program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// Works on the legacy tables.
@@ -36,7 +35,6 @@ pub(crate) enum Variant {
     Nft,
 }
 
-/// An installed program.
 #[derive(Debug, Clone)]
 pub(crate) struct Program(PathBuf);
 

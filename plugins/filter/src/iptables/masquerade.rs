@@ -17,6 +17,7 @@ use super::table::at_once::{self, Chains};
 use super::table::{Edit, FoundRule, NewRule, Table, TableName};
 use super::variant::{self, Asked, FAMILIES};
 use crate::RemovalHints;
+use crate::masquerade::Masquerade;
 use crate::names_and_comments::{Names, Stale};
 
 const POSTROUTING: &str = "POSTROUTING";
@@ -40,6 +41,12 @@ fn accept(attachment: Names<'_>, address: IpNetwork) -> Rule {
     Rule { destination: is(prefix), comment: Some(comment(attachment)), target: Target::Accept, ..Rule::default() }
 }
 
+/// Nor are packets to a spared destination. Its comment is another one: the rule stays while the container's other attachments have the chain.
+fn spare(attachment: Names<'_>, spared: IpNetwork) -> Rule {
+    let comment = rule::comment(&format!("not masqueraded, {}", comment(attachment)));
+    Rule { destination: is(spared), comment: Some(comment), target: Target::Accept, ..Rule::default() }
+}
+
 /// RFC 5771 and RFC 4291: 224.0.0.0/4 and ff00::/8.
 fn masquerade(attachment: Names<'_>, family: Family) -> Rule {
     let multicast = if family == Family::Ip6 {
@@ -58,15 +65,15 @@ fn jump(attachment: Names<'_>, address: IpNetwork) -> Rule {
 }
 
 /// Adds the reference's rules for these addresses; `false` if neither the kernel nor a program can have iptables rules.
-pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<bool> {
+pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, of: Masquerade<'_>) -> Result<bool> {
     let chain = attachment.iptables_chain();
-    let own = |family| addresses.iter().filter(|ip| is_for(family, ip.ip())).copied().collect::<Vec<_>>();
+    let own = |family| of.addresses.iter().filter(|ip| is_for(family, ip.ip())).copied().collect::<Vec<_>>();
     let families: Vec<_> = FAMILIES.into_iter().filter(|family| !own(*family).is_empty()).collect();
     if families.iter().all(|family| variant::is_nft(search_path, *family)) {
         let chains = Chains { table: TableName::Nat, own: &chain, base: POSTROUTING };
         let is_done = at_once::change(nft, &families, chains, |table, family, has_own| {
             let seen = if has_own { observe(table, &chain)? } else { None };
-            Ok(additions(attachment, &own(family), family, seen))
+            Ok(additions(attachment, Masquerade { addresses: &own(family), ..of }, family, seen))
         })?;
         if is_done {
             return Ok(true);
@@ -78,7 +85,8 @@ pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addre
             return Ok(false);
         };
         place.table(nft).change(|table| {
-            let edits = additions(attachment, &own(family), family, observe(table, &chain)?);
+            let own = Masquerade { addresses: &own(family), ..of };
+            let edits = additions(attachment, own, family, observe(table, &chain)?);
             // Adding a rule checks its base chain. For an existing rule, check it here.
             if !edits.iter().any(|edit| matches!(edit, Edit::Append(new) if new.chain == POSTROUTING)) {
                 table.expect_base(POSTROUTING)?;
@@ -103,7 +111,8 @@ fn observe(table: &mut Table<'_>, chain: &str) -> Result<Option<Seen>> {
 
 /// Adds what is missing, in the reference's order. Deletes what an earlier ADD of this attachment added for other
 /// addresses.
-fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, seen: Option<Seen>) -> Vec<Edit> {
+fn additions(attachment: Names<'_>, of: Masquerade<'_>, family: Family, seen: Option<Seen>) -> Vec<Edit> {
+    let addresses = of.addresses;
     let chain = attachment.iptables_chain();
     let owner = attachment.owner();
     let is_new = seen.is_none();
@@ -120,8 +129,9 @@ fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, see
     // An ACCEPT rule after the MASQUERADE rule has no effect.
     let before = rules.get(..masquerade_at.unwrap_or(rules.len())).unwrap_or_default();
     let mut accepts: Vec<Rule> = Vec::new();
-    for address in addresses {
-        let accept = accept(attachment, *address);
+    let spared = of.addresses.first().into_iter().flat_map(|address| of.spared(*address));
+    let own = addresses.iter().map(|address| accept(attachment, *address));
+    for accept in own.chain(spared.map(|spared| spare(attachment, spared))) {
         if !has(before, &accept) && !accepts.contains(&accept) {
             accepts.push(accept);
         }
@@ -424,10 +434,10 @@ fn network_comment<'a>(seen: &'a Seen, network: &str) -> Option<&'a str> {
 }
 
 /// Compares the rules with those that [`add`] makes. The reference's rules are accepted, in either variant of iptables.
-pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
+pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, of: Masquerade<'_>) -> Result<()> {
     let chain = attachment.iptables_chain();
     for family in FAMILIES {
-        let mut own = addresses.iter().filter(|address| is_for(family, address.ip())).peekable();
+        let mut own = of.addresses.iter().filter(|address| is_for(family, address.ip())).peekable();
         if own.peek().is_none() {
             continue;
         }
@@ -442,7 +452,7 @@ pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, add
             seen = observe(&mut legacy, &chain)?;
         }
         for address in own {
-            if let Some(sentence) = lacks(seen.as_ref(), attachment, *address) {
+            if let Some(sentence) = lacks(seen.as_ref(), attachment, of, *address) {
                 let object = format!("masquerade of {} in iptables chain {chain}", address.ip());
                 return Err(OpError::state("find", object, sentence));
             }
@@ -452,7 +462,7 @@ pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, add
 }
 
 /// The missing part of an address's masquerade, if any. Comments are ignored.
-fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Option<&'static str> {
+fn lacks(seen: Option<&Seen>, attachment: Names<'_>, of: Masquerade<'_>, address: IpNetwork) -> Option<&'static str> {
     let Some(Seen { rules, jumps }) = seen else { return Some("the chain was not found") };
     let has = |found: &[FoundRule], wanted: Rule| {
         let wanted = Rule { comment: None, ..wanted };
@@ -466,6 +476,8 @@ fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Opti
         Some("the rule in POSTROUTING was not found")
     } else if !has(rules, accept(attachment, address)) {
         Some("the ACCEPT rule for its own prefix was not found")
+    } else if !of.spared(address).all(|spared| has(rules, spare(attachment, spared))) {
+        Some("the ACCEPT rule for a spared destination was not found")
     } else if !has(rules, masquerade(attachment, family)) {
         Some("the MASQUERADE rule was not found")
     } else {

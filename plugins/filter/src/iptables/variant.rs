@@ -10,7 +10,6 @@ use super::executable::{self, Program, Variant};
 use super::parse;
 use super::table::{Table, TableName, World};
 
-/// Both families.
 pub(crate) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 /// The differences between iptables and ip6tables.

@@ -24,14 +24,12 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netops::error::Result;
-use netops::kernel_probe::once;
 use netops::nft::{
-    BaseChain, Chain, Cmp, Data, DataType, Element, Expr, Family, Hook, MapOf, Name, Nft, Register, Set, Side,
-    Transaction, Verdict, address_in, load_address, load_address_to, octets,
+    BaseChain, Chain, Cmp, Data, DataType, Element, Expr, Family, Hook, MapOf, Name, Nft, Register, Set, Side, Verdict,
+    address_in, load_address, load_address_to, octets,
 };
 
-use super::{Entry, FAMILIES, Keys, Kind, Layout, address_at, change, table};
-use crate::base_chains;
+use super::{Entry, FAMILIES, Keys, Kind, Layout, Wanted, address_at, probe as probe_layouts, table};
 use crate::names_and_comments::{Names, Stale};
 use crate::nftables_masquerade::MULTICAST;
 
@@ -39,6 +37,7 @@ const ADDRESSES: Name = Name::Borrowed("masq_addresses");
 const OWN_SUBNETS: Name = Name::Borrowed("masq_own_subnets");
 static KIND: Kind = Kind {
     index: Name::Borrowed("masq_index"),
+    is_attached: false,
     sets: &[ADDRESSES, OWN_SUBNETS],
     keys,
     address: address_of,
@@ -110,38 +109,24 @@ fn beyond_rules(mask: IpNetwork) -> Vec<Vec<Expr>> {
     vec![is_own, vec![Expr::Masquerade]]
 }
 
-/// The addresses of each family.
-fn by_family(addresses: &[IpNetwork]) -> [(Family, Vec<IpNetwork>); 2] {
-    FAMILIES.map(|family| (family, addresses.iter().copied().filter(|of| Family::of(of.ip()) == family).collect()))
+fn wanted(addresses: &[IpNetwork]) -> Wanted {
+    let of = |family| addresses.iter().copied().filter(move |address| Family::of(address.ip()) == family);
+    Wanted {
+        layouts: FAMILIES.into_iter().filter_map(|family| layout(family, &of(family).collect::<Vec<_>>())).collect(),
+        entries: FAMILIES.map(|family| (family, &KIND, of(family).map(entry).collect())).into(),
+    }
 }
 
 /// Masquerades packets from these addresses, unless they are sent to their own prefix or to multicast.
 ///
 /// Replaces the attachment's earlier elements.
 pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
-    let wanted = by_family(addresses);
-    let layouts: Vec<_> = wanted.iter().filter_map(|(family, addresses)| layout(*family, addresses)).collect();
-    change(nft, &layouts, &mut |nft| {
-        let mut changes = Vec::new();
-        for (family, addresses) in &wanted {
-            changes.extend(KIND.hold(nft, &table(*family), attachment, &entries(addresses))?);
-        }
-        Ok(changes)
-    })
-}
-
-fn entries(addresses: &[IpNetwork]) -> Vec<Entry> {
-    addresses.iter().copied().map(entry).collect()
+    wanted(addresses).add(nft, attachment).map(drop)
 }
 
 /// Compares the ruleset with what [`add`] makes.
 pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
-    for (family, addresses) in by_family(addresses) {
-        let Some(layout) = layout(family, &addresses) else { continue };
-        layout.check(nft)?;
-        KIND.check(nft, &layout.table, attachment, &entries(&addresses))?;
-    }
-    Ok(())
+    wanted(addresses).check(nft, attachment)
 }
 
 /// Removes an attachment's elements from the table of this family. The rules stay.
@@ -162,10 +147,6 @@ pub(crate) fn list(nft: &mut Nft) -> Result<Vec<(String, Option<IpAddr>)>> {
 
 /// Returns whether this kernel can have the rules and an element.
 pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
-    if base_chains::find(nft, &postrouting(Family::Ip))?.is_some() {
-        return Ok(()); // The table exists, so it has worked before.
-    }
-    let layouts = MULTICAST.map(|prefix| layout(Family::of(prefix.ip()), &[prefix]));
-    let changes = layouts.into_iter().flatten().flat_map(|layout| layout.trial()).collect();
-    once("shared-masquerade", || nft.try_out(&Transaction::new(changes)))
+    let layouts = || MULTICAST.iter().filter_map(|prefix| layout(Family::of(prefix.ip()), &[*prefix])).collect();
+    probe_layouts(nft, "shared-masquerade", &postrouting(Family::Ip), layouts)
 }

@@ -9,18 +9,21 @@
 //! An element is added only where its key has none, which the kernel sees to, so two attachments never have one together, and
 //! none takes another's.
 
+pub(crate) mod accept;
 pub(crate) mod masquerade;
 pub(crate) mod ports;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netops::OpError;
 use netops::all_namespaces::AllNamespaces;
 use netops::error::Result;
+use netops::kernel_probe::once;
 use netops::nft::{
     Chain, Change, Data, DataType, Element, Expr, Family, MAX_CHANGES, MapOf, Name, Nft, Set, Table, Transaction,
 };
 
+use crate::alias::may_live;
 use crate::names_and_comments::{Names, Stale};
 use crate::nftables_masquerade::{put_in_order, stand_in_order};
 use crate::{base_chains, retry_when_changed};
@@ -34,9 +37,9 @@ pub(crate) fn table(family: Family) -> Table {
 
 /// The sets, chains and rules that one kind of elements needs.
 pub(crate) struct Layout {
-    table: Table,
-    sets: Vec<Set>,
-    chains: Vec<(Chain, Vec<Vec<Expr>>)>,
+    pub(crate) table: Table,
+    pub(crate) sets: Vec<Set>,
+    pub(crate) chains: Vec<(Chain, Vec<Vec<Expr>>)>,
 }
 
 /// The set and the key of each element of an entry.
@@ -46,6 +49,8 @@ type Keys = Vec<(Name, Vec<u8>)>;
 pub(crate) struct Kind {
     /// The name of the index.
     index: Name,
+    /// Whether the container has its addresses already when elements are added.
+    is_attached: bool,
     /// The sets whose elements belong to an entry.
     sets: &'static [Name],
     /// The keys of an entry's elements, by set.
@@ -54,6 +59,12 @@ pub(crate) struct Kind {
     address: fn(&Element) -> Option<IpAddr>,
     /// What an element does, for people.
     text: fn(&Element) -> String,
+}
+
+/// The state that an attachment asks for: the layouts of its families, and its entries of each kind in both.
+pub(crate) struct Wanted {
+    layouts: Vec<Layout>,
+    entries: Vec<(Family, &'static Kind, Vec<Entry>)>,
 }
 
 /// What an attachment wants: an entry, and the data of its elements in the order of [`Kind::keys`].
@@ -76,14 +87,14 @@ impl Layout {
         Ok(self.objects().chain(mended).collect())
     }
 
-    fn objects(&self) -> impl Iterator<Item = Change> {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = Change> {
         let sets = self.sets.iter().cloned().map(Change::EnsureSet);
         let chains = self.chains.iter().map(|(chain, _)| Change::EnsureChain(chain.clone()));
         [Change::EnsureTable(self.table.clone())].into_iter().chain(sets).chain(chains)
     }
 
     /// All of it, for a kernel that has none.
-    fn trial(&self) -> Vec<Change> {
+    pub(crate) fn trial(&self) -> Vec<Change> {
         let rules = |(chain, rules): &(Chain, Vec<Vec<Expr>>)| put_in_order(chain, &[], rules);
         self.objects().chain(self.chains.iter().flat_map(rules)).collect()
     }
@@ -154,9 +165,9 @@ impl Kind {
         wanted.iter().flat_map(of_entry).collect()
     }
 
-    /// The changes by which the attachment has the elements of these entries and no others; none if that is so.
+    /// The changes by which the attachment has the elements of these entries and no others, none if that is so; and whether it has none now.
     /// Errors: another attachment that lives has an element.
-    fn hold(&self, nft: &mut Nft, table: &Table, names: Names<'_>, wanted: &[Entry]) -> Result<Vec<Change>> {
+    fn hold(&self, nft: &mut Nft, table: &Table, names: Names<'_>, wanted: &[Entry]) -> Result<(Vec<Change>, bool)> {
         let (owner, comment, key) = (names.owner(), names.comment(), names.key());
         let old = self.entries(nft, table, &key)?;
         let new = self.elements(table, names, wanted);
@@ -168,7 +179,7 @@ impl Kind {
         let found: Vec<Option<Element>> = nft.find_elements(&asked)?;
         let is_same = old.iter().eq(wanted.iter().map(|entry| &entry.key));
         if is_same && found.iter().map(Option::as_ref).eq(new.iter().map(Some)) {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), old.is_empty()));
         }
         let mut changes = Vec::new();
         for (number, found) in found.into_iter().enumerate() {
@@ -177,7 +188,9 @@ impl Kind {
                 if number >= new.len() {
                     continue;
                 }
-                self.refuse_living(&found)?;
+                let is_own =
+                    self.is_attached && new.iter().any(|wanted| (self.address)(wanted) == (self.address)(&found));
+                self.refuse_living(&found, is_own.then_some(names))?;
             }
             changes.push(Change::DeleteElement(found));
         }
@@ -187,14 +200,14 @@ impl Kind {
             let data = Some(Data::Value(entry.key.clone()));
             Change::AddElement(Element { data, comment: Some(comment.clone()), ..self.numbered(table, &key, place) })
         }));
-        Ok(changes)
+        Ok((changes, old.is_empty()))
     }
 
-    /// Errors: a container that may live has the element.
-    fn refuse_living(&self, found: &Element) -> Result<()> {
+    /// Errors: a container that may live has the element. `own`: the attachment that asks, if it has the address.
+    fn refuse_living(&self, found: &Element, own: Option<Names<'_>>) -> Result<()> {
         let (whose, text) = (found.comment.as_deref().unwrap_or_default(), (self.text)(found));
         // A DEL of the reference leaves elements.
-        if (self.address)(found).is_some_and(|address| AllNamespaces::read().find(&[address]) == Some(false)) {
+        if (self.address)(found).is_some_and(|address| !may_live(&AllNamespaces::read(), whose, address, own)) {
             tracing::warn!("{text} is taken over from {whose:?}: no container has that address any more");
             return Ok(());
         }
@@ -220,7 +233,7 @@ impl Kind {
     fn remove(&self, nft: &mut Nft, family: Family, names: Names<'_>) -> Result<Vec<Element>> {
         retry_when_changed::retry(|| {
             let generation = nft.generation()?;
-            let changes = self.hold(nft, &table(family), names, &[])?;
+            let (changes, _) = self.hold(nft, &table(family), names, &[])?;
             nft.commit(&guarded(changes.clone(), generation))?;
             Ok(changes.into_iter().filter_map(deleted).collect())
         })
@@ -266,33 +279,64 @@ fn deleted(change: Change) -> Option<Element> {
 
 /// A transaction that is refused if the ruleset is another than was looked at, where that matters: an element is deleted by its key
 /// alone, which another attachment may have taken over meanwhile, and rules that two processes make would be there twice.
-fn guarded(changes: Vec<Change>, generation: u32) -> Transaction {
+pub(crate) fn guarded(changes: Vec<Change>, generation: u32) -> Transaction {
     let is_free = changes.iter().all(|change| matches!(change, Change::AddElement(_)));
     let transaction = Transaction::new(changes);
     if is_free { transaction } else { transaction.if_still(generation) }
 }
 
 /// The address at the start of a key or value.
-fn address_at(family: Family, bytes: &[u8]) -> Option<IpAddr> {
+pub(crate) fn address_at(family: Family, bytes: &[u8]) -> Option<IpAddr> {
     match family {
         Family::Ip => <[u8; 4]>::try_from(bytes.get(..4)?).ok().map(IpAddr::from),
         _ => <[u8; 16]>::try_from(bytes.get(..16)?).ok().map(IpAddr::from),
     }
 }
 
-/// Makes what is missing of the layouts, and the changes that `elements` returns, in one transaction.
-fn change(nft: &mut Nft, layouts: &[Layout], elements: &mut dyn FnMut(&mut Nft) -> Result<Vec<Change>>) -> Result<()> {
-    let mut is_set_missing = false;
-    retry_when_changed::retry(|| {
-        let generation = nft.generation()?;
-        let mut changes = Vec::new();
-        for layout in layouts {
-            base_chains::wake(nft, &layout.table)?;
-            changes.extend(layout.mend(nft, is_set_missing)?);
+impl Wanted {
+    /// Makes what is missing of the layouts, and the elements in place of the attachment's earlier ones, in one transaction. Returns whether it had none.
+    fn add(&self, nft: &mut Nft, attachment: Names<'_>) -> Result<bool> {
+        let (mut is_set_missing, mut had_none) = (false, true);
+        retry_when_changed::retry(|| {
+            let generation = nft.generation()?;
+            let mut changes = Vec::new();
+            for layout in &self.layouts {
+                base_chains::wake(nft, &layout.table)?;
+                changes.extend(layout.mend(nft, is_set_missing)?);
+            }
+            for (family, kind, entries) in &self.entries {
+                let (held, is_new) = kind.hold(nft, &table(*family), attachment, entries)?;
+                changes.extend(held);
+                had_none &= is_new;
+            }
+            let done = nft.commit(&guarded(changes, generation));
+            is_set_missing |= done.as_ref().is_err_and(retry_when_changed::is_overtaken);
+            done
+        })?;
+        Ok(had_none)
+    }
+
+    /// Compares the ruleset with what [`Wanted::add`] makes.
+    fn check(&self, nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
+        for layout in &self.layouts {
+            layout.check(nft)?;
+            for (_, kind, entries) in self.entries.iter().filter(|(family, ..)| *family == layout.table.family) {
+                kind.check(nft, &layout.table, attachment, entries)?;
+            }
         }
-        changes.extend(elements(nft)?);
-        let done = nft.commit(&guarded(changes, generation));
-        is_set_missing |= done.as_ref().is_err_and(retry_when_changed::is_overtaken);
-        done
-    })
+        Ok(())
+    }
+}
+
+/// Returns whether this kernel can have the layouts. Where the chain exists they have worked before.
+fn probe(nft: &mut Nft, name: &'static str, first: &Chain, layouts: impl FnOnce() -> Vec<Layout>) -> Result<()> {
+    if base_chains::find(nft, first)?.is_some() {
+        return Ok(());
+    }
+    let changes = layouts().iter().flat_map(Layout::trial).collect();
+    once(name, || nft.try_out(&Transaction::new(changes)))
+}
+
+fn unspecified(family: Family) -> IpAddr {
+    if family == Family::Ip { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }

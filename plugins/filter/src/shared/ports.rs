@@ -18,29 +18,35 @@
 //! }
 //! ```
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use netops::error::Result;
-use netops::kernel_probe::once;
 use netops::nft::{
-    Base, BaseChain, Chain, Change, Cmp, Data, DataType, Element, Expr, Family, Hook, MapOf, Meta, Name, Register, Set,
-    Side, Transaction, Verdict, load_address, load_address_to, octets,
+    Base, BaseChain, Chain, Cmp, Data, DataType, Element, Expr, Family, Hook, MapOf, Meta, Name, Register, Set, Side,
+    Verdict, load_address, load_address_to, octets,
 };
 
-use super::{Entry, FAMILIES, Keys, Kind, Layout, address_at, change, table};
+use super::{Entry, FAMILIES, Keys, Kind, Layout, Wanted, address_at, probe, table, unspecified};
 use crate::iptables::rule::Protocol;
 use crate::names_and_comments::{Names, Stale};
-use crate::{Filter, base_chains, lacking};
+use crate::{Filter, lacking};
 
 const OF_ADDRESSES: Name = Name::Borrowed("ports_of_addresses");
 const OF_ANY: Name = Name::Borrowed("ports_of_any");
 const MASQ: Name = Name::Borrowed("ports_masq");
 const MASQ_ALL: Name = Name::Borrowed("ports_masq_all");
 const PORTS: Name = Name::Borrowed("ports");
-static FORWARDED: Kind =
-    Kind { index: Name::Borrowed("ports_index"), sets: &[OF_ADDRESSES, OF_ANY], keys, address: target, text };
+static FORWARDED: Kind = Kind {
+    index: Name::Borrowed("ports_index"),
+    is_attached: true,
+    sets: &[OF_ADDRESSES, OF_ANY],
+    keys,
+    address: target,
+    text,
+};
 static MASQUERADED: Kind = Kind {
     index: Name::Borrowed("ports_masq_index"),
+    is_attached: true,
     sets: &[MASQ, MASQ_ALL],
     keys: masq_keys,
     address: masq_target,
@@ -74,10 +80,6 @@ pub struct Ports {
     pub forwarded: Vec<Port>,
     /// Connections that get the node's address as their source, by source (`None`: any) and target.
     pub masqueraded: Vec<(Option<IpAddr>, IpAddr)>,
-}
-
-fn unspecified(family: Family) -> IpAddr {
-    if family == Family::Ip { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
 
 /// A field of a concatenation.
@@ -145,19 +147,24 @@ impl Port {
 }
 
 impl Ports {
-    fn entries(&self, family: Family) -> [(&'static Kind, Vec<Entry>); 2] {
-        let is_of = |address: IpAddr| Family::of(address) == family;
-        let forwarded = self.forwarded.iter().filter(|port| is_of(port.to.ip())).map(|port| port.entry(family));
-        let masqueraded = self.masqueraded.iter().filter(|(_, to)| is_of(*to)).map(|(from, to)| {
-            let key = [octets(from.unwrap_or_else(|| unspecified(family))), octets(*to)].concat();
-            Entry { key, data: vec![None] }
-        });
-        [(&FORWARDED, forwarded.collect()), (&MASQUERADED, masqueraded.collect())]
-    }
-
-    fn layouts(&self) -> Vec<Layout> {
-        let is_used = |family| self.forwarded.iter().any(|port| Family::of(port.to.ip()) == family);
-        FAMILIES.into_iter().filter(|family| is_used(*family)).map(layout).collect()
+    fn wanted(&self) -> Wanted {
+        let of = |address: IpAddr, family| Family::of(address) == family;
+        let is_used = |family| self.forwarded.iter().any(|port| of(port.to.ip(), family));
+        let forwarded = |family| {
+            let ports = self.forwarded.iter().filter(|port| of(port.to.ip(), family));
+            (family, &FORWARDED, ports.map(|port| port.entry(family)).collect())
+        };
+        let masqueraded = |family| {
+            let pairs = self.masqueraded.iter().filter(|(_, to)| of(*to, family));
+            let key = |(from, to): &(Option<IpAddr>, _)| {
+                [octets(from.unwrap_or_else(|| unspecified(family))), octets(*to)].concat()
+            };
+            (family, &MASQUERADED, pairs.map(|pair| Entry { key: key(pair), data: vec![None] }).collect())
+        };
+        Wanted {
+            layouts: FAMILIES.into_iter().filter(|family| is_used(*family)).map(layout).collect(),
+            entries: FAMILIES.into_iter().flat_map(|family| [forwarded(family), masqueraded(family)]).collect(),
+        }
     }
 }
 
@@ -207,20 +214,12 @@ fn layout(family: Family) -> Layout {
 }
 
 impl Filter {
-    /// Forwards these ports and no others to the attachment, by shared rules.
+    /// Forwards these ports and no others to the attachment, by shared rules. Returns whether it had none before.
     ///
     /// # Errors
     /// The kernel's refusal; a port that another attachment has.
-    pub fn add_ports(&mut self, attachment: Names<'_>, ports: &Ports) -> Result<()> {
-        let added = change(&mut self.nft, &ports.layouts(), &mut |nft| {
-            let mut changes = Vec::new();
-            for family in FAMILIES {
-                for (kind, entries) in ports.entries(family) {
-                    changes.extend(kind.hold(nft, &table(family), attachment, &entries)?);
-                }
-            }
-            Ok(changes)
-        });
+    pub fn add_ports(&mut self, attachment: Names<'_>, ports: &Ports) -> Result<bool> {
+        let added = ports.wanted().add(&mut self.nft, attachment);
         added.map_err(|error| lacking(error, PURPOSE, NEEDS))
     }
 
@@ -229,13 +228,7 @@ impl Filter {
     /// # Errors
     /// The first element or rule that is missing or different.
     pub fn check_ports(&mut self, attachment: Names<'_>, ports: &Ports) -> Result<()> {
-        for layout in ports.layouts() {
-            layout.check(&mut self.nft)?;
-            for (kind, entries) in ports.entries(layout.table.family) {
-                kind.check(&mut self.nft, &layout.table, attachment, &entries)?;
-            }
-        }
-        Ok(())
+        ports.wanted().check(&mut self.nft, attachment)
     }
 
     /// Removes an attachment's ports; returns them.
@@ -276,11 +269,7 @@ impl Filter {
     /// # Errors
     /// The missing part: a kernel feature or a privilege.
     pub fn probe_ports(&mut self) -> Result<()> {
-        if base_chains::find(&mut self.nft, &prerouting(Family::Ip))?.is_some() {
-            return Ok(()); // The table exists, so it has worked before.
-        }
-        let changes: Vec<Change> = FAMILIES.into_iter().flat_map(|family| layout(family).trial()).collect();
-        let tried = once("shared-ports", || self.nft.try_out(&Transaction::new(changes)));
+        let tried = probe(&mut self.nft, "shared-ports", &prerouting(Family::Ip), || FAMILIES.map(layout).into());
         tried.map_err(|error| lacking(error, PURPOSE, NEEDS))
     }
 }

@@ -10,7 +10,7 @@ mod shapes;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::node::{ETH0, has, in_netns, sh};
+use crate::node::{ETH0, in_netns, in_netns_with, sh};
 use cni_filter::iptables::rule::{Rule, Target};
 use cni_filter::iptables::{NewRule, TableName};
 use cni_filter::{Backend, Filter, Names, RemovalHints, gc, remove_all};
@@ -38,8 +38,7 @@ fn saved() -> Vec<String> {
 fn concurrent_changes_and_iptables_lose_no_rules() {
     const MANY: usize = 64;
     const OF_A_CONTAINER: usize = 4;
-    in_netns(|| {
-        testns::needs!(has("concurrent_changes_and_iptables_lose_no_rules", "iptables-nft"));
+    in_netns_with("iptables-nft", || {
         sh("iptables -t nat -N ADMIN; iptables -t nat -N LOADED");
         let is_over = AtomicBool::new(false);
         let start = Instant::now();

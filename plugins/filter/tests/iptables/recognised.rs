@@ -5,13 +5,12 @@ use cni_filter::iptables::rule::{Rule, Target};
 use cni_filter::iptables::{Edit, NewRule, TableName};
 use netops::nft::Family;
 
-use crate::node::{has, in_netns, sh};
+use crate::node::{in_netns_with, sh};
 
 /// The same rules in nf_tables' own expressions, which other versions of iptables and nft(8) use.
 #[test]
 fn native_rules_of_nf_tables_are_recognised() {
-    in_netns(|| {
-        testns::needs!(has("native_rules_of_nf_tables_are_recognised", "nft"));
+    in_netns_with("nft", || {
         let check = |family: Family, nft: &str, expected: &str| {
             sh(&format!(
                 "nft 'add table {family} nat; add chain {family} nat CNI-B; add chain {family} nat CNI-A;
@@ -85,8 +84,7 @@ fn native_rules_of_nf_tables_are_recognised() {
 /// A change of another process between a look and its change makes it look again; a policy that is there stays.
 #[test]
 fn a_change_is_refused_if_the_ruleset_changed_since_it_was_read() {
-    in_netns(|| {
-        testns::needs!(has("a_change_is_refused_if_the_ruleset_changed_since_it_was_read", "iptables-nft"));
+    in_netns_with("iptables-nft", || {
         sh("iptables -P FORWARD DROP");
         let mut filter = Filter::open("").unwrap();
         let mut table = filter.iptables(Family::Ip, TableName::Filter).unwrap().unwrap();

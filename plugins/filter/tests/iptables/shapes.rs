@@ -9,7 +9,7 @@ use cni_filter::iptables::{Edit, FoundRule, NewRule, Rule, Table, TableName};
 use netops::nft::Family::{Ip, Ip6};
 use netops::nft::{self, Family, Nft};
 
-use crate::node::{has, in_netns};
+use crate::node::in_netns_with;
 
 /// The rules of the reference's masquerade, portmap and firewall, by the words of its commands.
 #[rustfmt::skip]
@@ -93,8 +93,7 @@ impl Shape {
 #[test]
 fn every_shape_has_the_expressions_that_iptables_restore_writes() {
     for shape in shapes() {
-        in_netns(move || {
-            testns::needs!(has("every_shape_has_the_expressions_that_iptables_restore_writes", "iptables-nft"));
+        in_netns_with("iptables-nft", move || {
             let mut chains = vec!["CNI-B"];
             chains.extend(shape.chain.starts_with("CNI-").then_some(shape.chain));
             let declared: String = chains.iter().map(|chain| format!(":{chain} - [0:0]\n")).collect();

@@ -23,6 +23,13 @@ pub(crate) fn in_netns(test: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// The same for a test that needs a program of the machine.
+pub(crate) fn in_netns_with(program: &str, test: impl FnOnce() + Send + 'static) {
+    if has(std::thread::current().name().unwrap_or(program), program) {
+        in_netns(test);
+    }
+}
+
 /// Whether a program is here; says so once if not.
 pub(crate) fn has(test: &str, program: &str) -> bool {
     let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", ""];
@@ -33,7 +40,6 @@ pub(crate) fn has(test: &str, program: &str) -> bool {
     is_here
 }
 
-/// Runs shell commands and returns what they print.
 pub(crate) fn sh(commands: &str) -> String {
     let output = Command::new("sh").args(["-ec", commands]).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{commands}: {}", output.status);
@@ -63,10 +69,6 @@ impl OtherNamespace {
 
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
-    }
-
-    pub(crate) fn netns(&self) -> String {
-        format!("/proc/{}/ns/net", self.pid())
     }
 }
 

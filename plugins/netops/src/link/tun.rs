@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use netlink_packet_core::Nla;
 use netlink_packet_route::link::InfoTun;
 use nix::errno::Errno;
-use nix::libc::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP as FLAG_TAP, IFF_TUN_EXCL, c_short};
+use nix::libc::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP as FLAG_TAP, IFF_TUN_EXCL, IFF_VNET_HDR, c_short};
 
 use super::{Link, LinkName, Mac, Place, Settings, Target, find, run_and_get, set};
 use crate::error::{Cause, OpError, Result, errno_of};
@@ -112,18 +112,29 @@ pub fn create_tap(place: Place<'_>, tap: &Tap<'_>) -> Result<Link> {
     })
 }
 
+/// How a queue of a tap is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Queue {
+    /// The tap has several queues (`multi_queue`).
+    pub multi_queue: bool,
+    /// A header of virtio stands before each frame, for offloads (`vnet_hdr`).
+    pub vnet_header: bool,
+}
+
 /// Opens a queue of a tap that is there, as the monitor of a virtual machine does: reading and writing passes frames.
 ///
 /// # Errors
-/// `EINVAL`: no tap has that name, or one with or without several queues contrary to `multi_queue`. `EBUSY`: another
+/// `EINVAL`: no tap has that name, or one with or without several queues contrary to `queue`. `EBUSY`: another
 /// program has its only queue. `EPERM`: it is another user's.
-pub fn open_tap(place: Place<'_>, name: &LinkName, multi_queue: bool) -> Result<File> {
+pub fn open_tap(place: Place<'_>, name: &LinkName, queue: Queue) -> Result<File> {
     let failed = |errno| {
         OpError::errno("open", format!("tap {name}"), errno).at(place.kernel.place()).request("TUNSETIFF kind=tap")
     };
     let attach = || {
         let file = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(errno_of)?;
-        attach_tun(&file, name.as_str(), flags(FLAG_TAP | IFF_NO_PI, multi_queue)).map(|()| file)
+        let header = if queue.vnet_header { IFF_VNET_HDR } else { 0 };
+        let flags = flags(FLAG_TAP | IFF_NO_PI | header, queue.multi_queue);
+        attach_tun(&file, name.as_str(), flags).map(|()| file)
     };
     // Without a tap of that name the request would make one.
     find(place.kernel, name.as_str())?.ok_or_else(|| failed(Errno::EINVAL))?;

@@ -20,6 +20,7 @@ const VERDICT_CHAIN: u16 = 2;
 
 // enum nft_ct_keys, nft_fib_result, NFTA_FIB_F_DADDR, enum nft_nat_types.
 const CT_STATE: u32 = 0;
+const CT_DIRECTION: u32 = 1;
 const FIB_ADDRTYPE: u32 = 3;
 const FIB_DADDR: u32 = 2;
 const NAT_DNAT: u32 = 1;
@@ -109,7 +110,14 @@ pub enum Cmp {
     Eq,
     /// The values are not equal.
     Neq,
+    /// The register has at most the value, as numbers in network byte order.
+    Lte,
+    /// The register has at least the value.
+    Gte,
 }
+
+const CMPS: [(Cmp, u32, &str); 4] =
+    [(Cmp::Eq, 0, "eq"), (Cmp::Neq, 1, "neq"), (Cmp::Lte, 3, "lte"), (Cmp::Gte, 5, "gte")];
 
 /// A step of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +143,8 @@ pub enum Expr {
     Load(Register, Vec<u8>),
     /// Loads the state of the packet's connection, as bits.
     CtState(Register),
+    /// Loads the direction of the packet in its connection, one byte (`IP_CT_DIR_*`): 0 as the first packet, 1 as its answers.
+    CtDirection(Register),
     /// Loads the type of the packet's destination address (`RTN_*`).
     DestinationType(Register),
     /// Sets the packet's mark to the register's value.
@@ -181,7 +191,7 @@ impl Expr {
             Self::Meta(..) | Self::SetMark(_) => "meta",
             Self::Payload { .. } => "payload",
             Self::Mask(..) | Self::MaskXor(..) => "bitwise",
-            Self::CtState(_) => "ct",
+            Self::CtState(_) | Self::CtDirection(_) => "ct",
             Self::DestinationType(_) => "fib",
             Self::Dnat { .. } => "nat",
             Self::Match(_) => "match",
@@ -223,6 +233,10 @@ impl Expr {
                 w.be32(1, to.0);
                 w.be32(2, CT_STATE);
             }
+            Self::CtDirection(to) => {
+                w.be32(1, to.0);
+                w.be32(2, CT_DIRECTION);
+            }
             Self::DestinationType(to) => {
                 w.be32(1, to.0);
                 w.be32(2, FIB_ADDRTYPE);
@@ -243,7 +257,7 @@ impl Expr {
             Self::Match(extension) | Self::Target(extension) => extension.encode(w),
             Self::Cmp(cmp, from, value) => {
                 w.be32(1, from.0);
-                w.be32(2, u32::from(*cmp == Cmp::Neq));
+                w.be32(2, cmp.entry().1);
                 w.nest(3, |w| w.attr(DATA_VALUE, value));
             }
             Self::InSet(set, from) => {
@@ -301,7 +315,11 @@ impl Expr {
                     false => Self::MaskXor(register(1)?, mask, xor),
                 }
             }
-            "ct" if data.be32(2)? == CT_STATE => Self::CtState(register(1)?),
+            "ct" => match data.be32(2)? {
+                CT_STATE => Self::CtState(register(1)?),
+                CT_DIRECTION if data.get(3).is_none() => Self::CtDirection(register(1)?),
+                _ => return None,
+            },
             "fib" if data.be32(2)? == FIB_ADDRTYPE && data.be32(3)? == FIB_DADDR => Self::DestinationType(register(1)?),
             // A NAT expression with a range or flags has another meaning.
             "nat" if data.be32(1)? == NAT_DNAT && plain_nat(data) => {
@@ -312,11 +330,8 @@ impl Expr {
             "match" => Self::Match(Extension::parse(data)?),
             "target" => Self::Target(Extension::parse(data)?),
             "cmp" => {
-                let cmp = match data.be32(2)? {
-                    0 => Cmp::Eq,
-                    1 => Cmp::Neq,
-                    _ => return None,
-                };
+                let number = data.be32(2)?;
+                let (cmp, ..) = *CMPS.iter().find(|(_, found, _)| *found == number)?;
                 Self::Cmp(cmp, register(1)?, value(3)?)
             }
             "lookup" if data.be32(5).unwrap_or(0) == 0 => {
@@ -401,6 +416,12 @@ impl Meta {
     }
 }
 
+impl Cmp {
+    fn entry(self) -> (Self, u32, &'static str) {
+        CMPS.into_iter().find(|(cmp, ..)| *cmp == self).unwrap_or(CMPS[0])
+    }
+}
+
 impl Base {
     fn entry(self) -> (Self, u32, &'static str) {
         BASES.into_iter().find(|(base, ..)| *base == self).unwrap_or(BASES[0])
@@ -431,12 +452,7 @@ impl fmt::Display for Expr {
                 let (r, mask, zero) = (register.0, Words(mask), Words(&vec![0; mask.len()]));
                 write!(f, "[ bitwise reg {r} = ( reg {r} &{mask} ) ^{zero} ]")
             }
-            Self::Cmp(Cmp::Eq, from, value) => {
-                write!(f, "[ cmp eq reg {}{} ]", from.0, Words(value))
-            }
-            Self::Cmp(Cmp::Neq, from, value) => {
-                write!(f, "[ cmp neq reg {}{} ]", from.0, Words(value))
-            }
+            Self::Cmp(cmp, from, value) => write!(f, "[ cmp {} reg {}{} ]", cmp.entry().2, from.0, Words(value)),
             Self::InSet(set, from) => write!(f, "[ lookup reg {} set {set} ]", from.0),
             Self::VerdictMap(map, from) => {
                 write!(f, "[ lookup reg {} set {map} dreg 0 ]", from.0)
@@ -449,6 +465,7 @@ impl fmt::Display for Expr {
             }
             Self::Load(to, value) => write!(f, "[ immediate reg {}{} ]", to.0, Words(value)),
             Self::CtState(to) => write!(f, "[ ct load state => reg {} ]", to.0),
+            Self::CtDirection(to) => write!(f, "[ ct load direction => reg {} ]", to.0),
             Self::DestinationType(to) => write!(f, "[ fib daddr type => reg {} ]", to.0),
             Self::SetMark(from) => write!(f, "[ meta set mark with reg {} ]", from.0),
             Self::Dnat { address, port: None, .. } => write!(f, "[ nat dnat addr_min reg {} ]", address.0),

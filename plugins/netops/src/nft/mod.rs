@@ -15,7 +15,7 @@ mod socket;
 mod statement;
 pub mod trace;
 mod transaction;
-mod wire;
+pub(crate) mod wire;
 
 pub use expr::{Base, Cmp, Expr, Meta, Register, Verdict};
 pub use extension::{Extension, ExtensionKind};

@@ -336,13 +336,13 @@ mod tests {
 
     #[test]
     fn the_extended_ack_is_found_after_a_complete_or_a_capped_request() {
-        let extended_ack = [15, 0, 1, 0].iter().chain(b"No buffers\0\0").copied();
+        let extended_ack = [&15_u16.to_ne_bytes()[..], &1_u16.to_ne_bytes(), b"No buffers\0\0"].concat();
         for (flags, request) in [(ACK_TLVS, vec![0; 8]), (ACK_TLVS | CAPPED, vec![])] {
             let mut body = (-105_i32).to_ne_bytes().to_vec();
             body.extend((u32::try_from(request.len()).unwrap() + 16).to_ne_bytes());
             body.extend([0; 12]);
             body.extend(request);
-            body.extend(extended_ack.clone());
+            body.extend(&extended_ack);
             let message = RawMessage { kind: NLMSG_ERROR, flags, seq: 1, body: &body };
             let extended_ack = Some("No buffers".to_owned());
             assert_eq!(parse_reply(message).body, Body::Refused { errno: Errno::ENOBUFS, extended_ack });

@@ -1,7 +1,7 @@
 //! Netlink's encoding: writes messages and attributes, and reads them without trusting a length.
 
 /// `struct nlmsghdr` and `struct nfgenmsg`, in bytes.
-pub(super) const HEADER_LEN: usize = 16;
+pub(crate) const HEADER_LEN: usize = 16;
 const NFGENMSG_LEN: usize = 4;
 /// `NLA_F_NESTED`.
 const NESTED: u16 = 0x8000;
@@ -10,24 +10,23 @@ const TYPE_MASK: u16 = 0x3fff;
 
 /// Writes messages one after another into one buffer.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     bytes: Vec<u8>,
     too_long: bool,
 }
 
-/// The fixed fields of a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Header {
-    pub(super) kind: u16,
-    pub(super) flags: u16,
-    pub(super) seq: u32,
-    pub(super) family: u8,
-    pub(super) res_id: u16,
+pub(crate) struct Header {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    pub(crate) seq: u32,
+    pub(crate) family: u8,
+    pub(crate) res_id: u16,
 }
 
 impl Writer {
     /// Appends a message with the attributes that `body` writes.
-    pub(super) fn message(&mut self, header: Header, body: impl FnOnce(&mut Self)) {
+    pub(crate) fn message(&mut self, header: Header, body: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&0_u32.to_ne_bytes());
         self.bytes.extend_from_slice(&header.kind.to_ne_bytes());
@@ -41,13 +40,11 @@ impl Writer {
         self.put_at(start, &length.to_ne_bytes());
     }
 
-    /// Appends an attribute.
-    pub(super) fn attr(&mut self, kind: u16, value: &[u8]) {
+    pub(crate) fn attr(&mut self, kind: u16, value: &[u8]) {
         self.nest_as(kind, |w| w.bytes.extend_from_slice(value));
     }
 
-    /// Appends a text with its final NUL.
-    pub(super) fn text(&mut self, kind: u16, value: &str) {
+    pub(crate) fn text(&mut self, kind: u16, value: &str) {
         self.nest_as(kind, |w| {
             w.bytes.extend_from_slice(value.as_bytes());
             w.bytes.push(0);
@@ -55,12 +52,11 @@ impl Writer {
     }
 
     /// Appends a number in network byte order, which nf_tables uses for all numbers.
-    pub(super) fn be32(&mut self, kind: u16, value: u32) {
+    pub(crate) fn be32(&mut self, kind: u16, value: u32) {
         self.attr(kind, &value.to_be_bytes());
     }
 
-    /// Appends a nested attribute.
-    pub(super) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
+    pub(crate) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
         self.nest_as(kind | NESTED, body);
     }
 
@@ -77,7 +73,7 @@ impl Writer {
     }
 
     /// Appends attributes that are already encoded.
-    pub(super) fn raw(&mut self, attrs: &[u8]) {
+    pub(crate) fn raw(&mut self, attrs: &[u8]) {
         self.bytes.extend_from_slice(attrs);
     }
 
@@ -88,24 +84,24 @@ impl Writer {
     }
 
     /// The messages; `None` if an attribute is too long for its length field.
-    pub(super) fn finish(self) -> Option<Vec<u8>> {
+    pub(crate) fn finish(self) -> Option<Vec<u8>> {
         (!self.too_long).then_some(self.bytes)
     }
 }
 
 /// A message in a buffer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RawMessage<'a> {
-    pub(super) kind: u16,
-    pub(super) flags: u16,
-    pub(super) seq: u32,
+pub(crate) struct RawMessage<'a> {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    pub(crate) seq: u32,
     /// Everything after `struct nlmsghdr`.
-    pub(super) body: &'a [u8],
+    pub(crate) body: &'a [u8],
 }
 
 /// Iterates over the messages in a buffer. Stops at the first with inconsistent lengths.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RawMessages<'a>(pub(super) &'a [u8]);
+pub(crate) struct RawMessages<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for RawMessages<'a> {
     type Item = RawMessage<'a>;
@@ -132,43 +128,43 @@ impl<'a> RawMessage<'a> {
     }
 
     /// The attributes behind `struct nfgenmsg`.
-    pub(super) fn attrs(&self) -> Attrs<'a> {
+    pub(crate) fn attrs(&self) -> Attrs<'a> {
         Attrs(self.body.get(NFGENMSG_LEN..).unwrap_or_default())
     }
 
     /// The family in `struct nfgenmsg`.
-    pub(super) fn family(&self) -> u8 {
+    pub(crate) fn family(&self) -> u8 {
         self.body.first().copied().unwrap_or_default()
     }
 }
 
 /// Iterates over attributes. Stops at the first that is longer than the rest.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Attrs<'a>(pub(super) &'a [u8]);
+pub(crate) struct Attrs<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Attrs<'a> {
     /// The first attribute of this type.
-    pub(super) fn get(self, kind: u16) -> Option<&'a [u8]> {
+    pub(crate) fn get(self, kind: u16) -> Option<&'a [u8]> {
         self.into_iter().find(|(found, _)| *found == kind).map(|(_, value)| value)
     }
 
     /// The attributes nested in the first attribute of this type; empty if it is absent.
-    pub(super) fn nested(self, kind: u16) -> Self {
+    pub(crate) fn nested(self, kind: u16) -> Self {
         Self(self.get(kind).unwrap_or_default())
     }
 
     /// A text, without its final NUL.
-    pub(super) fn text(self, kind: u16) -> Option<String> {
+    pub(crate) fn text(self, kind: u16) -> Option<String> {
         self.get(kind).map(c_text)
     }
 
     /// A number in network byte order.
-    pub(super) fn be32(self, kind: u16) -> Option<u32> {
+    pub(crate) fn be32(self, kind: u16) -> Option<u32> {
         self.get(kind)?.try_into().ok().map(u32::from_be_bytes)
     }
 
     /// A number in network byte order.
-    pub(super) fn be64(self, kind: u16) -> Option<u64> {
+    pub(crate) fn be64(self, kind: u16) -> Option<u64> {
         self.get(kind)?.try_into().ok().map(u64::from_be_bytes)
     }
 }
@@ -187,7 +183,7 @@ impl<'a> Iterator for Attrs<'a> {
 }
 
 /// The text up to the first NUL. Invalid UTF-8 is replaced.
-pub(super) fn c_text(bytes: &[u8]) -> String {
+pub(crate) fn c_text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }
@@ -197,6 +193,6 @@ fn u16_ne(bytes: &[u8]) -> Option<u16> {
 }
 
 /// A number in the machine's byte order, which netlink's own headers use.
-pub(super) fn u32_ne(bytes: &[u8]) -> Option<u32> {
+pub(crate) fn u32_ne(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }
