@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::io::{Write, stdout};
 
-use libcni::{Attachment, Runtime, conflist};
+use libcni::{Runtime, RuntimeConf, conflist};
 
 const USAGE: &str = "usage: runtime PLUGINS NETWORKS add|check|del NETWORK CONTAINER NETNS\n       \
                      runtime PLUGINS NETWORKS list";
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         _ => return Err(USAGE.into()),
     };
     let network = conflist::find(networks.as_ref(), name)?.network;
-    let attachment = Attachment::new(container, "eth0")?.netns(netns);
+    let attachment = RuntimeConf::new(container, "eth0")?.netns(netns);
     match verb {
         // An ADD that fails is rolled back. One that does not return, as its runtime was killed, is finished by DEL.
         "add" => {

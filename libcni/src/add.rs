@@ -7,17 +7,16 @@ use crate::error::Error;
 use crate::namespace;
 use crate::orphaned_plugin;
 use crate::plugin_call::Reason;
-use crate::{Attachment, Namespace, NetworkConf, Runtime};
+use crate::{Namespace, NetworkConf, Runtime, RuntimeConf};
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
 use serde_json::value::RawValue;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// An ADD under way.
 pub(crate) struct Add<'a> {
     chain: Chain<'a>,
     name: &'a NetworkName,
-    attachment: &'a Attachment,
+    attachment: &'a RuntimeConf,
 }
 
 /// The remains of earlier ADDs of the attachment when this one begins.
@@ -37,7 +36,6 @@ struct Failed<'a> {
     last: Option<Step>,
 }
 
-/// The outcome of a rollback's DELs.
 #[derive(Default)]
 struct RolledBack<'a> {
     /// The plugins whose DEL succeeded.
@@ -51,7 +49,7 @@ impl<'a> Add<'a> {
         runtime: &'a Runtime,
         network: &'a NetworkConf,
         name: &'a NetworkName,
-        attachment: &'a Attachment,
+        attachment: &'a RuntimeConf,
     ) -> Self {
         Self { chain: Chain::new(runtime, network, Command::Add), name, attachment }
     }

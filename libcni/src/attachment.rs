@@ -1,6 +1,7 @@
 //! A runtime's parameters for one attachment: container, interface, and the dynamic parameters.
 
 use crate::raw_object::RawObject;
+use cni_spec::exec::CallEnv;
 use cni_spec::{CniArgs, CniError, Code, ContainerId, IfName, NetworkName};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde::{Deserialize, Deserializer};
@@ -30,13 +31,13 @@ impl From<cni_spec::Attachment> for AttachmentId {
     }
 }
 
-/// An interface of a container, with all parameters that plugins get.
+/// An interface of a container, with all parameters that plugins get: what the Go library has under this name.
 ///
 /// ```
-/// use libcni::Attachment;
+/// use libcni::RuntimeConf;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let attachment = Attachment::new("c1", "eth0")?
+/// let attachment = RuntimeConf::new("c1", "eth0")?
 ///     .netns("/run/netns/c1")
 ///     .arg("K8S_POD_NAME", "web-0")?
 ///     .arg("IgnoreUnknown", "1")?
@@ -46,7 +47,7 @@ impl From<cni_spec::Attachment> for AttachmentId {
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Attachment {
+pub struct RuntimeConf {
     /// Container and interface name.
     pub id: AttachmentId,
     /// `CNI_NETNS`; empty when there is none, or none any more.
@@ -57,7 +58,7 @@ pub struct Attachment {
     pub capability_args: CapabilityArgs,
 }
 
-impl Attachment {
+impl RuntimeConf {
     /// An attachment without namespace or parameters.
     ///
     /// # Errors
@@ -91,9 +92,20 @@ impl Attachment {
         self.capability_args.set(name, value)?;
         Ok(self)
     }
+
+    /// The variables of a plugin's call for this attachment, without `CNI_PATH`.
+    #[must_use]
+    pub fn call_env(&self) -> CallEnv {
+        let mut env = CallEnv::default();
+        env.container_id = self.id.container_id.to_string();
+        env.netns.clone_from(&self.netns);
+        env.ifname = self.id.ifname.to_string();
+        env.args = self.args.to_string();
+        env
+    }
 }
 
-impl From<AttachmentId> for Attachment {
+impl From<AttachmentId> for RuntimeConf {
     fn from(id: AttachmentId) -> Self {
         Self { id, netns: String::new(), args: CniArgs::default(), capability_args: CapabilityArgs::default() }
     }

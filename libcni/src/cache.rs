@@ -14,7 +14,7 @@
 //! ticks, boot, PID namespace. The reference library takes an intent for an ADD with an empty result: its DEL and GC run with a
 //! `prevResult` without addresses, and succeed; its CHECK fails in the plugins, as the interfaces are missing from it.
 
-use crate::attachment::{Attachment, AttachmentId};
+use crate::attachment::{AttachmentId, RuntimeConf};
 use crate::cache_entry::{self, Cached, read_entry};
 use crate::conflist::PassedOver;
 use crate::error::{Clash, Error};
@@ -44,7 +44,6 @@ pub struct Cache {
     pub(crate) locks: Locks,
 }
 
-/// The content of an attachment's file.
 #[derive(Debug)]
 pub(crate) enum Look {
     /// No file, or an invalid one.
@@ -67,7 +66,6 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The network's attachments that are not in `valid`.
     pub(crate) fn stale(self, network: &NetworkName, valid: &[AttachmentId]) -> Vec<Cached> {
         let is_stale = |cached: &Cached| cached.network == *network && !valid.contains(&cached.attachment.id);
         self.cached.into_iter().filter(is_stale).collect()
@@ -126,7 +124,6 @@ impl Cache {
         ((&cached.network, &cached.attachment.id) == (network, id)).then(|| cached.stamped(stamp))
     }
 
-    /// The content of an attachment's file.
     pub(crate) fn look(&self, network: &NetworkName, id: &AttachmentId) -> Result<Look, Error> {
         let path = self.path(network, id);
         let (stamp, bytes) = match cache_entry::read(&path) {
@@ -286,7 +283,7 @@ fn is_abandoned(path: &Path) -> bool {
 }
 
 /// The attachment that an entry belongs to, for messages.
-fn attachment_of(Cached { network, attachment: Attachment { id, .. }, .. }: &Cached) -> String {
+fn attachment_of(Cached { network, attachment: RuntimeConf { id, .. }, .. }: &Cached) -> String {
     format!("that of {}/{} in network {network}", id.container_id, id.ifname)
 }
 

@@ -1,6 +1,6 @@
 //! An entry of the cache: one attachment, as its file has it.
 
-use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
+use crate::attachment::{AttachmentId, CapabilityArgs, RuntimeConf};
 use crate::conflist::NetworkConf;
 use crate::namespace::{self, Mark, Namespace, is_of_earlier_boot};
 use crate::plain_file;
@@ -27,7 +27,7 @@ pub struct Cached {
     pub network: NetworkName,
     /// Container, interface, namespace, arguments and capability arguments of the ADD. The namespace of an entry that does
     /// not name one, as older versions of the reference's library write, is the result's.
-    pub attachment: Attachment,
+    pub attachment: RuntimeConf,
     /// The network configuration that ADD used; empty in files of the oldest format.
     pub config: Vec<u8>,
     /// The result as JSON; `None` in an intent.
@@ -38,7 +38,6 @@ pub struct Cached {
     pub(crate) runtime: Option<ProcessId>,
     /// The plugin that ran last while an ADD was in progress.
     pub(crate) running: Option<RunningPlugin>,
-    /// The file that it was read from.
     stamp: Option<Stamp>,
 }
 
@@ -92,7 +91,7 @@ impl Cached {
     pub(crate) fn of(
         network: &NetworkConf,
         name: &NetworkName,
-        attachment: &Attachment,
+        attachment: &RuntimeConf,
         result: Option<Box<RawValue>>,
     ) -> Self {
         let (network, config, mark) = (name.clone(), network.bytes.clone(), Mark::of(&attachment.netns));
@@ -207,7 +206,7 @@ impl Cached {
         };
         let sandbox = || wire.result.as_deref().and_then(|result| sandbox(result, &id.ifname));
         let netns = Some(wire.netns).filter(|netns| !netns.is_empty()).or_else(sandbox).unwrap_or_default();
-        let attachment = Attachment {
+        let attachment = RuntimeConf {
             id,
             netns,
             args: CniArgs::from_pairs(wire.cni_args.unwrap_or_default()),
@@ -227,7 +226,7 @@ impl Cached {
 
     /// The file's content, with or without room for the running plugin.
     pub(crate) fn to_bytes(&self, running: Option<&str>) -> serde_json::Result<Vec<u8>> {
-        let Attachment { id, netns, args, capability_args } = &self.attachment;
+        let RuntimeConf { id, netns, args, capability_args } = &self.attachment;
         let pairs = args.pairs();
         serde_json::to_vec(&Wire {
             kind: KIND.to_owned(),
@@ -301,7 +300,7 @@ pub(crate) fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> R
         return Cached::from_wire(wire).map_err(|error| error.to_string());
     }
     let result = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    let attachment = Attachment::from(id.clone());
+    let attachment = RuntimeConf::from(id.clone());
     let cached = Cached {
         network: network.clone(),
         attachment,

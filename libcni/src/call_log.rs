@@ -57,13 +57,10 @@ impl CallLog {
     }
 }
 
-/// What an operation is about.
 pub(crate) struct Operation<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) command: Command,
-    /// The network's name; empty for VERSION of a plugin.
     pub(crate) network: &'a str,
-    /// The network's key `log`.
     pub(crate) log: Option<&'a str>,
     pub(crate) id: Option<&'a AttachmentId>,
 }

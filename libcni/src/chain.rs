@@ -1,7 +1,7 @@
 //! The plugins of a network, run in order: forward for ADD and CHECK, backward for DEL, and for GC all of them despite
 //! errors.
 
-use crate::attachment::{Attachment, AttachmentId};
+use crate::attachment::{AttachmentId, RuntimeConf};
 use crate::cache::Noted;
 use crate::conflist::NetworkConf;
 use crate::deadlines::Limits;
@@ -13,14 +13,12 @@ use crate::plugin_object::PluginObject;
 use crate::repair::PluginRepair;
 use crate::{AbsenceErrors, DelErrors, Runtime};
 use cni_spec::exec::CallEnv;
-use cni_spec::{AddResult, CniError, Code, Command, Repair, Repaired, SpecVersion};
-use nix::sys::statvfs::{FsFlags, statvfs};
-use nix::unistd::{AccessFlags, access};
+use cni_spec::{AddResult, CniError, Code, Command, SpecVersion};
+use cni_suite::{Repair, Repaired};
 use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An operation on a network.
 pub(crate) struct Chain<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) network: &'a NetworkConf,
@@ -35,7 +33,6 @@ impl<'a> Chain<'a> {
         Self { runtime, network, command, limits: Limits::of(runtime), noted: None }
     }
 
-    /// The DELs of a rollback.
     pub(crate) fn rollback(&self) -> Self {
         let (limits, noted) = (Limits::of_rollback(self.runtime), self.noted.clone());
         Self { command: Command::Del, limits, noted, ..*self }
@@ -46,7 +43,7 @@ impl<'a> Chain<'a> {
         &self,
         plugin: &PluginObject,
         executable: &Path,
-        attachment: &Attachment,
+        attachment: &RuntimeConf,
         version: SpecVersion,
         last: &mut Option<Step>,
     ) -> Result<(), Failure> {
@@ -57,7 +54,7 @@ impl<'a> Chain<'a> {
     }
 
     /// CHECK. The first error ends it.
-    pub(crate) async fn check(&self, attachment: &Attachment, prev_result: Option<&str>) -> Result<(), Error> {
+    pub(crate) async fn check(&self, attachment: &RuntimeConf, prev_result: Option<&str>) -> Result<(), Error> {
         for (plugin, executable) in self.network.plugins.iter().zip(&self.find_executables()?) {
             self.call(plugin, executable, attachment, prev_result)
                 .await
@@ -69,7 +66,7 @@ impl<'a> Chain<'a> {
     /// CHECK that repairs. Continues after errors: what one plugin cannot repair hides nothing of the others.
     pub(crate) async fn repair(
         &self,
-        attachment: &Attachment,
+        attachment: &RuntimeConf,
         prev_result: Option<&str>,
         how: Repair,
     ) -> Result<Vec<PluginRepair>, Error> {
@@ -91,8 +88,7 @@ impl<'a> Chain<'a> {
         Ok(repairs)
     }
 
-    /// DEL, backward.
-    pub(crate) async fn del(&self, attachment: &Attachment, prev_result: Option<&str>) -> Result<(), Error> {
+    pub(crate) async fn del(&self, attachment: &RuntimeConf, prev_result: Option<&str>) -> Result<(), Error> {
         let mut errors = Vec::new();
         for plugin in self.network.plugins.iter().rev() {
             let outcome = match self.find_executable(plugin) {
@@ -113,7 +109,7 @@ impl<'a> Chain<'a> {
         &self,
         plugin: &PluginObject,
         executable: &Path,
-        attachment: &Attachment,
+        attachment: &RuntimeConf,
         prev_result: Option<&str>,
     ) -> Result<(), CniError> {
         let Err(failure) = self.call(plugin, executable, attachment, prev_result).await else { return Ok(()) };
@@ -156,7 +152,7 @@ impl<'a> Chain<'a> {
     }
 
     fn find_executable(&self, plugin: &PluginObject) -> Result<PathBuf, CniError> {
-        find_executable(self.runtime, plugin)
+        self.runtime.settings.execute.find(&plugin.plugin_type, &self.runtime.settings.path)
     }
 
     pub(crate) fn plugin_error(&self, plugin: &PluginObject, error: CniError) -> Error {
@@ -167,7 +163,7 @@ impl<'a> Chain<'a> {
         &self,
         plugin: &PluginObject,
         executable: &Path,
-        attachment: &Attachment,
+        attachment: &RuntimeConf,
         prev_result: Option<&str>,
     ) -> Result<Vec<u8>, Failure> {
         let stdin = execution_conf::stdin(
@@ -178,14 +174,11 @@ impl<'a> Chain<'a> {
         self.run_plugin(plugin, executable, self.env_of(attachment), &stdin).await
     }
 
-    fn env_of(&self, attachment: &Attachment) -> CallEnv {
-        CallEnv {
-            container_id: attachment.id.container_id.to_string(),
-            netns: self.netns(attachment).to_owned(),
-            ifname: attachment.id.ifname.to_string(),
-            args: attachment.args.to_string(),
-            ..self.env()
-        }
+    fn env_of(&self, attachment: &RuntimeConf) -> CallEnv {
+        let mut env = attachment.call_env();
+        self.netns(attachment).clone_into(&mut env.netns);
+        env.path = self.runtime.settings.path.clone();
+        env
     }
 
     async fn call_for_network(&self, plugin: &PluginObject, added: &Added<'_>) -> Result<(), CniError> {
@@ -195,13 +188,15 @@ impl<'a> Chain<'a> {
     }
 
     fn env(&self) -> CallEnv {
-        CallEnv { path: self.runtime.settings.path.clone(), ..CallEnv::default() }
+        let mut env = CallEnv::default();
+        env.path = self.runtime.settings.path.clone();
+        env
     }
 
     /// `CNI_NETNS`. It is empty for DEL of an attachment whose path leads to no namespace (SPEC 2, DEL: it is optional there).
     /// With the path of a namespace that is gone host-device of the reference fails, and sbr leaves a plain file
     /// at that path, on which the plugins after it fail; all others accept both.
-    fn netns<'b>(&self, attachment: &'b Attachment) -> &'b str {
+    fn netns<'b>(&self, attachment: &'b RuntimeConf) -> &'b str {
         match (self.command, Namespace::of(&attachment.netns)) {
             (Command::Del, Namespace::Gone) => "",
             (Command::Del, Namespace::Unknown) if namespace::is_bare(&attachment.netns) => "",
@@ -248,22 +243,6 @@ impl Step {
 /// The start of a plugin's output, for an error text.
 fn start(stdout: &[u8]) -> String {
     String::from_utf8_lossy(stdout.trim_ascii()).chars().take(100).collect()
-}
-
-/// Finds a plugin's executable, and checks that it is executable.
-pub(crate) fn find_executable(runtime: &Runtime, plugin: &PluginObject) -> Result<PathBuf, CniError> {
-    let path = runtime.settings.path.find_executable(&plugin.plugin_type)?;
-    access(&path, AccessFlags::X_OK).map_err(|errno| {
-        let is_noexec = statvfs(&path).is_ok_and(|about| about.flags().contains(FsFlags::ST_NOEXEC));
-        CniError::new(Code::DELEGATE, format!("cannot run plugin {}: {}: {errno}", plugin.plugin_type, path.display()))
-            .detail(match () {
-                () if is_noexec => "Its file system is mounted noexec: mount it with exec.",
-                () if errno == nix::errno::Errno::EACCES => "Make it executable, by chmod 755.",
-                () => "",
-            })
-            .detail("Nothing was run.")
-    })?;
-    Ok(path)
 }
 
 pub(crate) fn plugin_error(plugin: &PluginObject, command: Command, error: CniError) -> Error {

@@ -9,7 +9,7 @@ pub use search_order::{
     DefaultNetwork, EXTENSIONS, Found, PassedOver, conf_files, default_network, find, search_order,
 };
 
-use crate::Attachment;
+use crate::RuntimeConf;
 use crate::error::Error;
 use crate::execution_conf::{Added, stdin};
 use crate::plain_file;
@@ -176,7 +176,7 @@ impl NetworkConf {
     /// The stdin of ADD of the plugin at `index`: the network's keys, the attachment's capability arguments and the result
     /// of the plugins before it, as JSON of the network's version. `None`: there is no such plugin.
     #[must_use]
-    pub fn add_request(&self, index: usize, attachment: &Attachment, prev_result: Option<&str>) -> Option<Vec<u8>> {
+    pub fn add_request(&self, index: usize, attachment: &RuntimeConf, prev_result: Option<&str>) -> Option<Vec<u8>> {
         let added = Added { prev_result, attachment: Some(attachment), ..Added::default() };
         Some(stdin(self, self.plugins.get(index)?, &added))
     }
@@ -275,7 +275,6 @@ impl List {
         Some(path.parent()?.join(name.as_str()))
     }
 
-    /// The network with the plugins of `dir` after its own.
     fn with_plugins_of(self, dir: &Path, bytes: Vec<u8>) -> Result<NetworkConf, Error> {
         let files = conf_files(dir, &["conf"])?;
         if files.is_empty() {

@@ -6,7 +6,6 @@ use cni_spec::{CniError, Code, Command};
 use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 
-/// The limits for the plugins of one operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     /// How long each plugin may take.
@@ -21,7 +20,6 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The limits of an operation that begins now.
     pub(crate) fn of(runtime: &Runtime) -> Self {
         Self {
             each: runtime.settings.plugin_deadline,

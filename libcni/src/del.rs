@@ -4,7 +4,7 @@ use crate::chain::Chain;
 use crate::deadlines::Limits;
 use crate::error::Error;
 use crate::lock::LockGuard;
-use crate::{Attachment, AttachmentId, Cached, Namespace, NetworkConf, PluginObject, Runtime, name, orphaned_plugin};
+use crate::{AttachmentId, Cached, Namespace, NetworkConf, PluginObject, Runtime, RuntimeConf, name, orphaned_plugin};
 use cni_spec::{CniError, Code, Command, NetworkName};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Runtime {
         &self,
         network: &NetworkConf,
         name: &NetworkName,
-        attachment: &Attachment,
+        attachment: &RuntimeConf,
     ) -> Result<(), Error> {
         let cached = self.find_cached(name, attachment);
         let own = cached.as_ref().filter(|cached| !cached.is_complete());
@@ -49,7 +49,7 @@ impl Runtime {
         &self,
         first: &NetworkConf,
         second: Option<&NetworkConf>,
-        attachment: &Attachment,
+        attachment: &RuntimeConf,
         cached: Option<&Cached>,
     ) -> Result<(), Error> {
         if let Some(running) = cached.and_then(|cached| cached.running.as_ref()) {
@@ -95,7 +95,7 @@ impl Runtime {
     async fn del_with_conf(
         &self,
         network: &NetworkConf,
-        attachment: &Attachment,
+        attachment: &RuntimeConf,
         cached: Option<&Cached>,
     ) -> Result<(), Error> {
         let name = name(network)?;
@@ -123,7 +123,7 @@ impl Runtime {
     }
 
     /// The cached entry, for DEL, which must work without it.
-    pub(crate) fn find_cached(&self, name: &NetworkName, attachment: &Attachment) -> Option<Cached> {
+    pub(crate) fn find_cached(&self, name: &NetworkName, attachment: &RuntimeConf) -> Option<Cached> {
         self.settings.cache.find(name, &attachment.id).unwrap_or_else(|error| {
             tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
             None

@@ -2,8 +2,8 @@
 
 use crate::attachment::AttachmentId;
 use crate::conflist::PassedOver;
-use cni_spec::text::without_numbers;
 use cni_spec::{CniError, Code, Command, NetworkName, json};
+use cni_suite::text::without_numbers;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -136,6 +136,9 @@ pub enum Error {
         /// Code 11, 104 or 109, and a process that holds it.
         error: CniError,
     },
+    /// A caller without an event loop cannot have one ([`crate::blocking`]).
+    #[error("{0}")]
+    NoEventLoop(CniError),
     /// Several errors of one operation that continues after errors.
     #[error("{}", Error::lines(errors))]
     Several {
@@ -289,7 +292,8 @@ impl Error {
             | Error::CachedResult { error, .. }
             | Error::CachedConf { error, .. }
             | Error::Orphans { error }
-            | Error::Locked { error } => Some(error),
+            | Error::Locked { error }
+            | Error::NoEventLoop(error) => Some(error),
             Error::Several { errors } => errors.iter().find_map(Error::cni_error),
             Error::NoConfig { .. }
             | Error::NoNetwork { .. }
@@ -334,7 +338,9 @@ impl Error {
             }
             Error::ReadConfig { path, source } => new(Code::IO, format!("{self}: {}", why_unread(path, source))),
             Error::Config { path, error } => of(prefix(path.as_deref()), error),
-            Error::Invalid(error) | Error::Orphans { error } | Error::Locked { error } => error.clone(),
+            Error::Invalid(error) | Error::Orphans { error } | Error::Locked { error } | Error::NoEventLoop(error) => {
+                error.clone()
+            }
             Error::NoCheck { .. } => new(Code::INCOMPATIBLE_VERSION, self.to_string()),
             Error::Plugin(plugin) => of(plugin.origin(), &plugin.error),
             Error::Cache { source, details, .. } => {
@@ -378,6 +384,7 @@ impl Error {
             | Error::Clash(_)
             | Error::Orphans { .. }
             | Error::Locked { .. }
+            | Error::NoEventLoop(_)
             | Error::Cache { .. } => false,
         }
     }

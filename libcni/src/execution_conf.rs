@@ -1,11 +1,12 @@
 //! Network config + attachment -> one plugin's stdin (SPEC 3, "Deriving request configuration from plugin
 //! configuration").
 
-use crate::attachment::{Attachment, AttachmentId};
+use crate::attachment::{AttachmentId, RuntimeConf};
 use crate::conflist::NetworkConf;
 use crate::plugin_object::PluginObject;
 use crate::raw_object::{ObjectWriter, quote};
-use cni_spec::{Repair, gc, repair};
+use cni_spec::gc;
+use cni_suite::{Repair, repair};
 
 /// The keys that a call adds to a plugin's object.
 #[derive(Debug, Clone, Copy, Default)]
@@ -13,12 +14,10 @@ pub(crate) struct Added<'a> {
     /// The result before this plugin, as JSON of the network's version.
     pub(crate) prev_result: Option<&'a str>,
     /// The attachment whose capability arguments become `runtimeConfig`.
-    pub(crate) attachment: Option<&'a Attachment>,
-    /// GC: the attachments that must be kept.
+    pub(crate) attachment: Option<&'a RuntimeConf>,
     pub(crate) valid: Option<&'a [AttachmentId]>,
     /// GC after a look at the node: the attachments that were there.
     pub(crate) seen: Option<&'a [AttachmentId]>,
-    /// CHECK: what it is to repair.
     pub(crate) repair: Option<Repair>,
 }
 
@@ -60,7 +59,7 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
 }
 
 /// The arguments for the capabilities that the plugin enables; `None` if there are none.
-fn runtime_config(plugin: &PluginObject, attachment: &Attachment) -> Option<String> {
+fn runtime_config(plugin: &PluginObject, attachment: &RuntimeConf) -> Option<String> {
     let mut object = ObjectWriter::new();
     let mut is_empty = true;
     for (name, value) in attachment.capability_args.iter() {
@@ -113,7 +112,7 @@ mod tests {
 
     #[test]
     fn capabilities_become_runtime_config_where_both_sides_have_them() {
-        let attachment = Attachment::new("c", "eth0")
+        let attachment = RuntimeConf::new("c", "eth0")
             .unwrap()
             .capability("mac", &"0a:00:00:00:00:01")
             .unwrap()

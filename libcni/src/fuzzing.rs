@@ -1,6 +1,6 @@
 //! The private decoders, for the targets of conformance/fuzz. Not a public interface: it changes with them.
 
-use crate::attachment::{Attachment, AttachmentId};
+use crate::attachment::{AttachmentId, RuntimeConf};
 use crate::cache_entry::{self, Cached};
 use crate::conflist::NetworkConf;
 use crate::execution_conf::{self, Added};
@@ -26,7 +26,7 @@ pub fn stdin(
     network: &NetworkConf,
     plugin: &PluginObject,
     prev_result: Option<&str>,
-    attachment: Option<&Attachment>,
+    attachment: Option<&RuntimeConf>,
     valid: Option<&[AttachmentId]>,
 ) -> Vec<u8> {
     execution_conf::stdin(network, plugin, &Added { prev_result, attachment, valid, ..Added::default() })
@@ -48,7 +48,7 @@ pub fn cached(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<
 pub fn cache_file(
     network: &NetworkConf,
     name: &NetworkName,
-    attachment: &Attachment,
+    attachment: &RuntimeConf,
     result: Option<Box<RawValue>>,
 ) -> Option<Vec<u8>> {
     Cached::of(network, name, attachment, result).to_bytes(None).ok()

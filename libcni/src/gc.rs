@@ -82,7 +82,7 @@ impl Gc<'_> {
     /// ```no_run
     /// # async fn example(runtime: libcni::Runtime, network: libcni::NetworkConf, node: &(dyn libcni::inventory::Inventory + Sync))
     /// # -> Result<(), libcni::Error> {
-    /// let live = [libcni::Attachment::new("c1", "eth0").map_err(libcni::Error::Invalid)?.id];
+    /// let live = [libcni::RuntimeConf::new("c1", "eth0").map_err(libcni::Error::Invalid)?.id];
     /// for found in runtime.gc(&network, &live).with_inventory(node).await? {
     ///     eprintln!("kept {}: {}", found.objects.join(", "), found.life);
     /// }

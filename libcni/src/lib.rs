@@ -1,16 +1,16 @@
 //! The runtime side of CNI: sets up a container's network, and takes it down again (SPEC 3).
 //!
-//! A [`Runtime`] knows where plugins and the cache are. A [`NetworkConf`] lists the plugins of a network. An
-//! [`Attachment`] names a container and an interface. The methods of [`Runtime`], one for each verb, take the latter
+//! A [`Runtime`] knows where plugins and the cache are. A [`NetworkConf`] lists the plugins of a network. A
+//! [`RuntimeConf`] names a container and an interface. The methods of [`Runtime`], one for each verb, take the latter
 //! two.
 //!
 //! ```no_run
-//! use libcni::{Attachment, Runtime, conflist};
+//! use libcni::{RuntimeConf, Runtime, conflist};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let runtime = Runtime::builder().plugin_dirs(["/opt/cni/bin"]).build();
 //! let found = conflist::find("/etc/cni/net.d".as_ref(), "office")?;
-//! let attachment = Attachment::new("c1", "eth0")?.netns("/run/netns/c1");
+//! let attachment = RuntimeConf::new("c1", "eth0")?.netns("/run/netns/c1");
 //!
 //! let result = runtime.add(&found.network, &attachment).await?;
 //! for ip in &result.ips {
@@ -42,7 +42,7 @@
 //! other: call [`Runtime::del`] then, as after any ADD that did not return. [`Cancellation`] is the better way: it
 //! waits for the plugin's end and rolls back.
 //!
-//! Reading order: input ([`conflist`], [`Attachment`]), execution (`execution_conf`, `chain`), stored state ([`cache`]).
+//! Reading order: input ([`conflist`], [`RuntimeConf`]), execution (`execution_conf`, `chain`), stored state ([`cache`]).
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
@@ -55,12 +55,13 @@ mod raw_object;
 
 // Execution.
 mod add;
-mod blocking;
+pub mod blocking;
 mod call_log;
 mod cancellation;
 mod chain;
 mod deadlines;
 mod del;
+mod execute;
 mod execution_conf;
 mod forget;
 mod gc;
@@ -83,15 +84,18 @@ mod namespace;
 mod orphaned_plugin;
 mod recorded_plugin;
 
-pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
+pub use attachment::{AttachmentId, CapabilityArgs, RuntimeConf, TraceContext};
 pub use blocking::aside;
 pub use cache::Cache;
 pub use cache_entry::Cached;
 pub use call_log::CallLog;
 pub use cancellation::Cancellation;
 pub use cni_spec;
+pub use cni_spec::exec::DEFAULT_DEADLINE;
+pub use cni_suite::{Repair, Repaired};
 pub use conflist::{Found, NetworkConf, PassedOver};
 pub use error::{Clash, Error, PluginError};
+pub use execute::Execute;
 pub use forget::Forget;
 pub use gc::{Collection, Gc};
 pub use namespace::Namespace;
@@ -109,12 +113,10 @@ use settings::Settings;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Where runtimes keep plugins.
 pub const DEFAULT_PLUGIN_DIR: &str = "/opt/cni/bin";
-/// How long one plugin may take by default: the time that kubelets give a whole operation.
-pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
 
 /// Runs networks. Cheap to clone, and all methods take `&self`.
 ///
@@ -140,16 +142,6 @@ impl Runtime {
     }
 
     /// The same runtime with its plugins in `trace`.
-    ///
-    /// ```
-    /// # use libcni::{Runtime, TraceContext};
-    /// # let runtime = Runtime::builder().build();
-    /// let trace = TraceContext {
-    ///     traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-    ///     ..TraceContext::default()
-    /// };
-    /// let runtime = runtime.traced(trace); // for the operations of this span
-    /// ```
     #[must_use]
     pub fn traced(&self, trace: TraceContext) -> Self {
         Self { trace: Some(trace), ..self.clone() }
@@ -170,13 +162,6 @@ impl Runtime {
     /// A plugin that runs at the deadline is terminated (SIGTERM to its process group, later SIGKILL), no other is
     /// started, and the operation fails with code 104. A failed ADD is rolled back all the same, with a time limit of
     /// its own: see [`Builder::rollback_deadline`].
-    ///
-    /// ```
-    /// # use libcni::Runtime;
-    /// # use std::time::{Duration, Instant};
-    /// # let runtime = Runtime::builder().build();
-    /// let runtime = runtime.until(Instant::now() + Duration::from_secs(220)); // for all networks of a pod together
-    /// ```
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
         let until = self.until.map_or(deadline, |until| until.min(deadline));
@@ -240,7 +225,7 @@ impl Runtime {
     /// [`Error::Plugin`] with the plugin's own code; [`Error::Invalid`] for an invalid name or unknown version;
     /// [`Error::Cache`]; [`Error::Attached`]; [`Error::Locked`]; [`Error::Orphans`] if an earlier ADD was not finished and
     /// its plugins cannot be ended.
-    pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
+    pub async fn add(&self, network: &NetworkConf, attachment: &RuntimeConf) -> Result<AddResult, Error> {
         operation_spans::operation(Operation::on(self, Command::Add, network, Some(&attachment.id)), async {
             Add::new(self, network, &name(network)?, attachment).run().await
         })
@@ -254,7 +239,7 @@ impl Runtime {
     /// # Errors
     /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::Incomplete`] for an intent; [`Error::CachedResult`] when
     /// the cached result is invalid in the network's version; [`Error::Plugin`].
-    pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
+    pub async fn check(&self, network: &NetworkConf, attachment: &RuntimeConf) -> Result<(), Error> {
         operation_spans::operation(Operation::on(self, Command::Check, network, Some(&attachment.id)), async {
             let name = name(network)?;
             let version = network.version()?;
@@ -288,7 +273,7 @@ impl Runtime {
     /// # Errors
     /// [`Error::Plugin`]; [`Error::Several`] when it continues after errors; [`Error::Cache`] when the entry cannot be
     /// removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be ended.
-    pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
+    pub async fn del(&self, network: &NetworkConf, attachment: &RuntimeConf) -> Result<(), Error> {
         operation_spans::operation(Operation::on(self, Command::Del, network, Some(&attachment.id)), async {
             let runtime = self.bounded();
             let name = name(network)?;
@@ -405,7 +390,6 @@ impl Runtime {
         operation_spans::operation(about, versions::version(self, plugin)).await
     }
 
-    /// The cached result in the form of `version`.
     fn prev_result(&self, cached: Option<&Cached>, version: SpecVersion) -> Result<Option<String>, Error> {
         let Some(cached) = cached else { return Ok(None) };
         let convert = || match cached.result(version)? {

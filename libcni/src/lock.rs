@@ -37,7 +37,6 @@ const LEGACY_PATIENCE: Duration = Duration::from_secs(1);
 /// The permission bits of all users but the owner.
 const OTHERS: u32 = 0o077;
 
-/// How a lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
     /// The lock of ADD and DEL, which share it.
@@ -63,19 +62,16 @@ impl Drop for LockGuard {
     }
 }
 
-/// The locks of one cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Locks {
     folder: PathBuf,
 }
 
 impl Locks {
-    /// The locks of the cache in `dir`.
     pub(crate) fn new(dir: &Path) -> Self {
         Self { folder: dir.join("locks") }
     }
 
-    /// Takes the locks of an attachment and its network for ADD.
     pub(crate) async fn for_add(
         &self,
         network: &NetworkName,
@@ -129,7 +125,6 @@ impl Locks {
         Ok(Some(held))
     }
 
-    /// Takes the lock for GC.
     pub(crate) async fn for_gc(&self, network: &NetworkName, limits: &Limits) -> Result<LockGuard, Error> {
         let file = self.open(network, true).map_err(|error| self.failed(network, &error))?;
         let held = LockGuard { file };
@@ -302,7 +297,6 @@ fn gate(file: &File, action: Gate) -> nix::Result<()> {
     set(file, &range(kind, GATE, 1))
 }
 
-/// Sets a lock, and waits for it.
 fn set(file: &File, range: &libc::flock) -> nix::Result<()> {
     loop {
         match fcntl(file, FcntlArg::F_OFD_SETLKW(range)) {
@@ -312,7 +306,6 @@ fn set(file: &File, range: &libc::flock) -> nix::Result<()> {
     }
 }
 
-/// The place of the gate.
 const GATE: i64 = 0;
 
 /// The place of an attachment's lock: a hash (FNV-1a) of its names, behind the gate. Two attachments with one place only wait

@@ -75,12 +75,10 @@ impl Mark {
         Some(Self(format!("{} {}.{:09}", number(found)?, found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec)))
     }
 
-    /// The mark with this text.
     pub(crate) fn recorded(text: String) -> Self {
         Self(text)
     }
 
-    /// Whether the namespace is the one at `path`.
     pub(crate) fn find(&self, path: &str) -> Namespace {
         match Self::of(path) {
             None => Namespace::Unknown,

@@ -5,16 +5,15 @@ use crate::call_log;
 use crate::deadlines::Limits;
 use crate::{Runtime, operation_spans};
 use cni_spec::error::DUPLICATE_ALLOCATION;
-use cni_spec::exec::{self, CallEnv, Group};
+use cni_spec::exec::{self, CallEnv, Execution, Output};
 use cni_spec::{CniError, Code, Command};
 use std::path::Path;
+use std::process;
 
-/// A call, ready to run.
 pub(crate) struct PluginCall<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) limits: &'a Limits,
     pub(crate) command: Command,
-    /// `type` of the plugin.
     pub(crate) plugin: &'a str,
     pub(crate) executable: &'a Path,
     pub(crate) env: CallEnv,
@@ -23,7 +22,6 @@ pub(crate) struct PluginCall<'a> {
     pub(crate) noted: Option<&'a Noted>,
 }
 
-/// A call that failed.
 pub(crate) struct Failure {
     pub(crate) error: CniError,
     pub(crate) progress: Progress,
@@ -84,7 +82,6 @@ impl AsRef<CniError> for Failure {
 }
 
 impl PluginCall<'_> {
-    /// Makes the call and returns the plugin's stdout.
     pub(crate) async fn run(self) -> Result<Vec<u8>, Failure> {
         operation_spans::call(self.command, self.plugin, self.run_in_span()).await
     }
@@ -94,15 +91,23 @@ impl PluginCall<'_> {
         self.env.more = self.runtime.trace_variables();
         self.env.more.extend(call_log::within_variable());
         self.env.more.extend(self.runtime.silence());
-        let call = exec::Execution {
-            executable: self.executable,
-            command: self.command,
-            env: &self.env,
-            stdin: self.stdin,
-            group: Group::Own,
-            stderr: self.runtime.settings.stderr.of(self.plugin, self.command, &self.env),
-            deadline: self.limits.time_left(self.command).map_err(Failure::at(Progress::NotStarted))?,
+        let execute = &*self.runtime.settings.execute;
+        let spawn = |command: &mut process::Command| execute.spawn(command);
+        let mut call = Execution::new(self.executable, self.command, &self.env, self.stdin);
+        call.stderr = self.runtime.settings.stderr.of(self.plugin, self.command, &self.env);
+        call.deadline = self.limits.time_left(self.command).map_err(Failure::at(Progress::NotStarted))?;
+        call.spawn = &spawn;
+        let output = match execute.answer(&call) {
+            Some(output) => output,
+            None => self.run_process(call).await?,
         };
+        if let Some(error) = output.error_object() {
+            return Err(Failure::at(Progress::Printed)(error));
+        }
+        output.unless_failed().map_err(Failure::at(Progress::Ran))
+    }
+
+    async fn run_process(&self, call: Execution<'_>) -> Result<Output, Failure> {
         let started = exec::start(call).await.map_err(Failure::at(Progress::NotStarted))?;
         if let Some(noted) = self.noted {
             // If it is dropped here, the plugin is terminated; without the end of its config it has not begun.
@@ -114,10 +119,6 @@ impl PluginCall<'_> {
         }
         let called_off = self.limits.cancelled(self.command);
         let (grace, hurried) = (self.runtime.settings.plugin_grace, self.limits.hurried());
-        let output = started.finish_or_end(called_off, grace, hurried).await.map_err(Failure::at(Progress::Ran))?;
-        if let Some(error) = output.error_object() {
-            return Err(Failure::at(Progress::Printed)(error));
-        }
-        output.unless_failed().map_err(Failure::at(Progress::Ran))
+        started.finish_or_end(called_off, grace, hurried).await.map_err(Failure::at(Progress::Ran))
     }
 }

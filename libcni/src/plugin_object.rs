@@ -2,9 +2,8 @@
 
 use crate::raw_object::{RawObject, decode};
 use cni_spec::{CniError, Code, PluginType};
-use serde::Deserialize;
-use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 /// A plugin of a network, with all of its keys as written.
 #[derive(Debug, Clone)]
@@ -13,7 +12,7 @@ pub struct PluginObject {
     pub plugin_type: PluginType,
     /// The object's own `name`, which is used in error texts only.
     pub name: Option<String>,
-    /// The capabilities it sets to `true`.
+    /// The capabilities it sets to `true`, sorted.
     pub capabilities: Vec<String>,
     pub(crate) keys: RawObject,
 }
@@ -60,40 +59,14 @@ impl PluginObject {
             }
         };
         let flags = keys.find_in_any_case("capabilities");
-        let Flags(flags) =
-            decode("capabilities", flags).map_err(|reason| invalid_at("capabilities", reason))?.unwrap_or_default();
-        let capabilities = flags.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
+        let flags: Option<BTreeMap<String, Option<bool>>> =
+            decode("capabilities", flags).map_err(|reason| invalid_at("capabilities", reason))?;
+        let is_on = |(name, is_on): (String, Option<bool>)| Some(name).filter(|_| is_on == Some(true));
+        let capabilities = flags.unwrap_or_default().into_iter().filter_map(is_on).collect();
         Ok(Self { plugin_type, name: text("name")?.filter(|name| !name.is_empty()), capabilities, keys })
     }
 }
 
 fn place(index: Option<usize>) -> String {
     index.map(|index| format!("plugins[{index}]: ")).unwrap_or_default()
-}
-
-/// Capability names and whether they are enabled, in order.
-#[derive(Default)]
-struct Flags(Vec<(String, bool)>);
-
-impl<'de> Deserialize<'de> for Flags {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Flags;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object of true and false")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Flags, A::Error> {
-                let mut flags: Vec<(String, bool)> = Vec::new();
-                while let Some((name, is_on)) = map.next_entry::<String, Option<bool>>()? {
-                    flags.retain(|(have, _)| *have != name);
-                    flags.push((name, is_on.unwrap_or(false)));
-                }
-                Ok(Flags(flags))
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
 }

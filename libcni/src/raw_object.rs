@@ -29,7 +29,6 @@ impl RawObject {
         }
     }
 
-    /// The value of exactly `key`.
     pub(crate) fn find(&self, key: &str) -> Option<&RawValue> {
         self.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
@@ -96,7 +95,6 @@ impl ObjectWriter {
         self.0.extend_from_slice(value.as_bytes());
     }
 
-    /// Writes a string.
     pub(crate) fn text(&mut self, key: &str, value: &str) {
         self.raw(key, &quote(value));
     }
@@ -107,7 +105,6 @@ impl ObjectWriter {
     }
 }
 
-/// `text` as a JSON string.
 pub(crate) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

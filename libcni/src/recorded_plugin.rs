@@ -18,7 +18,6 @@ impl RunningPlugin {
     /// The length of the text: two processes and a separator.
     pub(crate) const TEXT_BYTES: usize = 2 * ProcessId::TEXT_BYTES + 1;
 
-    /// The plugin with this pid, if there is one, of this runtime.
     pub(crate) fn of(plugin: Pid) -> io::Result<Option<Self>> {
         let Some(plugin) = ProcessId::of(plugin)? else { return Ok(None) };
         Ok(Some(Self { plugin, runtime: ProcessId::of(Pid::this())? }))

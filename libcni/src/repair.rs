@@ -9,7 +9,8 @@ use crate::chain::Chain;
 use crate::deadlines::Limits;
 use crate::error::Error;
 use crate::{Cached, Namespace, Runtime, operation_spans};
-use cni_spec::{Command, Repair, Repaired};
+use cni_spec::Command;
+use cni_suite::{Repair, Repaired};
 
 /// The repairs of one plugin of the list.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use crate::attachment::TraceContext;
 use crate::cache::{self, Cache};
 use crate::call_log::CallLog;
+use crate::execute::{Execute, Processes};
 use crate::stderr::{Origin, StderrTo};
 use crate::{DEFAULT_DEADLINE, DEFAULT_PLUGIN_DIR, Runtime};
 use cni_spec::PluginPath;
@@ -15,6 +16,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) path: PluginPath,
+    pub(crate) execute: Arc<dyn Execute>,
     pub(crate) cache: Cache,
     pub(crate) plugin_deadline: Duration,
     pub(crate) plugin_grace: Duration,
@@ -29,6 +31,7 @@ pub(crate) struct Settings {
 
 /// The way DEL goes on after a plugin's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum DelErrors {
     /// Stops, as the specification says: an address must not be released while, for example, port mappings still lead
     /// to it.
@@ -43,6 +46,7 @@ pub enum DelErrors {
 /// Some of the reference's plugins fail so on every DEL after a restart of the node. A missing executable, of the
 /// plugin itself or one that it needs, is an error either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum AbsenceErrors {
     /// DEL reports the error like any other.
     #[default]
@@ -78,6 +82,7 @@ impl Default for Builder {
     fn default() -> Self {
         let settings = Settings {
             path: PluginPath::from_dirs(vec![DEFAULT_PLUGIN_DIR.into()]),
+            execute: Arc::new(Processes),
             cache: Cache::new(Path::new(cache::DEFAULT_DIR)),
             plugin_deadline: DEFAULT_DEADLINE,
             plugin_grace: GRACE,
@@ -104,6 +109,13 @@ impl Builder {
     #[must_use]
     pub fn plugin_path(mut self, path: PluginPath) -> Self {
         self.settings.path = path;
+        self
+    }
+
+    /// Sets how plugins are found, started and answered for. Default: as executables in these folders.
+    #[must_use]
+    pub fn execute(mut self, execute: impl Execute + 'static) -> Self {
+        self.settings.execute = Arc::new(execute);
         self
     }
 

@@ -38,7 +38,6 @@ impl StderrTo {
         })
     }
 
-    /// The sink for one call.
     pub(crate) fn of(&self, plugin: &str, command: Command, env: &CallEnv) -> Stderr {
         let origin = Origin {
             plugin: plugin.to_owned(),

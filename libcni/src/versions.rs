@@ -1,6 +1,6 @@
 //! The versions that a plugin supports (SPEC 2, VERSION).
 
-use crate::chain::{find_executable, plugin_error};
+use crate::chain::plugin_error;
 use crate::deadlines::Limits;
 use crate::error::{Error, PluginError};
 use crate::plugin_call::{Failure, PluginCall};
@@ -57,12 +57,10 @@ impl VersionInfo {
 
 async fn ask(runtime: &Runtime, limits: &Limits, plugin: &str, executable: &Path) -> Result<VersionInfo, CniError> {
     // The oldest plugins check these variables before the verb.
-    let env = CallEnv {
-        netns: "dummy".into(),
-        ifname: "dummy".into(),
-        path: PluginPath::parse("dummy"),
-        ..CallEnv::default()
-    };
+    let mut env = CallEnv::default();
+    env.netns = "dummy".into();
+    env.ifname = "dummy".into();
+    env.path = PluginPath::parse("dummy");
     let (command, stdin) = (Command::Version, br#"{"cniVersion":"1.1.0"}"#);
     match (PluginCall { runtime, limits, command, plugin, executable, env, stdin, noted: None }).run().await {
         Ok(stdout) => VersionInfo::parse(&stdout),
@@ -71,10 +69,9 @@ async fn ask(runtime: &Runtime, limits: &Limits, plugin: &str, executable: &Path
     }
 }
 
-/// Asks one plugin by type.
 pub(crate) async fn version(runtime: &Runtime, plugin: &PluginType) -> Result<VersionInfo, Error> {
     let answer = async {
-        let executable = runtime.settings.path.find_executable(plugin)?;
+        let executable = runtime.settings.execute.find(plugin, &runtime.settings.path)?;
         ask(runtime, &Limits::of(runtime), plugin.as_str(), &executable).await
     };
     answer.await.map_err(|error| {
@@ -86,7 +83,7 @@ pub(crate) async fn version(runtime: &Runtime, plugin: &PluginType) -> Result<Ve
 pub(crate) async fn validate(runtime: &Runtime, network: &NetworkConf) -> Result<BTreeSet<String>, Error> {
     let limits = &Limits::of(runtime);
     let check = async |plugin: &PluginObject| {
-        let executable = find_executable(runtime, plugin)?;
+        let executable = runtime.settings.execute.find(&plugin.plugin_type, &runtime.settings.path)?;
         let answer = ask(runtime, limits, plugin.plugin_type.as_str(), &executable).await?;
         if answer.supports(&network.cni_version) {
             return Ok(());

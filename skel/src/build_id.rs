@@ -36,7 +36,6 @@ pub(crate) fn is_in(file: &Path) -> bool {
         && start_with_id(Path::new(OWN)).is_some_and(|own| start(file).ok() == Some(own))
 }
 
-/// The start of a file, if it contains the build ID.
 fn start_with_id(file: &Path) -> Option<[u8; START_BYTES]> {
     start(file).ok().filter(|start| start.windows(NOTE.len()).any(|window| window == NOTE))
 }

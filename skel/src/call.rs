@@ -56,7 +56,6 @@ impl Call {
         Self { env, entries: &[], is_all_within: false, stdin: Stdin::Given(stdin), netns: Rc::default() }
     }
 
-    /// DEL with the parameters of this call.
     pub(crate) fn as_del(&self) -> Self {
         Self { env: Environment { command: Command::Del.as_str().to_owned(), ..self.env.clone() }, ..self.clone() }
     }
@@ -96,7 +95,6 @@ impl Call {
         }
     }
 
-    /// stdin, if it has been read.
     pub(crate) fn find_stdin(&self) -> Option<Rc<[u8]>> {
         match &self.stdin {
             Stdin::Given(bytes) => Some(Rc::clone(bytes)),

@@ -10,7 +10,8 @@ use crate::event_loop;
 use crate::plugin::{self, Entry};
 use crate::record::Timer;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
-use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, Repaired, SpecVersion, gc, json};
+use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, gc, json};
+use cni_suite::Repaired;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -186,7 +187,7 @@ impl<'a> Delegate<'a> {
         let output = async {
             let Some(entry) = entry else { return self.run(command, executable, &stdin).await };
             let reply = entry.answer(&self.call.for_delegate(command, stdin)).await;
-            Ok(Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() })
+            Ok(Output::new(Exit::Code(i32::from(reply.exit)), reply.stdout))
         };
         let output = event_loop::unless_refused(output).await??;
         timer.end_of(&[command.as_str(), " of ", self.plugin.as_str()]);
@@ -214,16 +215,11 @@ impl<'a> Delegate<'a> {
 
     async fn run(&self, command: Command, executable: &Path, stdin: &[u8]) -> Result<Output, CniError> {
         let env = self.call.env.call_env();
-        exec::run(exec::Execution {
-            executable,
-            command,
-            env: &env,
-            stdin,
-            group: Group::Callers,
-            // The plugin's last words are part of the error: a kubelet's event has nothing else.
-            stderr: Stderr::passed_on(),
-            deadline: DEADLINE,
-        })
-        .await
+        let mut call = exec::Execution::new(executable, command, &env, stdin);
+        call.group = Group::Callers;
+        // The plugin's last words are part of the error: a kubelet's event has nothing else.
+        call.stderr = Stderr::passed_on();
+        call.deadline = DEADLINE;
+        exec::run(call).await
     }
 }

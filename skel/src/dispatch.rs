@@ -13,6 +13,7 @@ use cni_spec::{
     Attachment, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, NetConf, PluginType, SpecVersion,
     conf, json, version,
 };
+use cni_suite::Repair;
 use serde_json::Value;
 use std::rc::Rc;
 
@@ -86,7 +87,7 @@ async fn run_verb(
     let Some(command) = command else {
         return Err(unknown(&raw.env.command));
     };
-    let repair = if command == Command::Check { object.repair()? } else { None };
+    let repair = if command == Command::Check { Repair::find_in(object)? } else { None };
     // A repair is ours, and so for versions without CHECK, too.
     let gated = if repair.is_some() { Command::Add } else { command };
     let cni_version = gate_version(gated, object.version_text(), plugin.entry.versions)?;

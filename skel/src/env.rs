@@ -28,7 +28,6 @@ pub struct Environment {
     pub not_utf8: Vec<&'static str>,
 }
 
-/// A variable of the log of calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LogVariable {
     /// `CNI_LOG`: the level, and where the record goes.
@@ -168,14 +167,14 @@ impl Environment {
     #[must_use]
     pub fn call_env(&self) -> CallEnv {
         let within = record::begin_us().map(|begin_us| (call_log::WITHIN.to_owned(), begin_us.to_string()));
-        CallEnv {
-            container_id: self.container_id.clone(),
-            netns: self.netns.clone(),
-            ifname: self.ifname.clone(),
-            args: self.args.clone(),
-            path: self.plugin_path(),
-            more: within.into_iter().collect(),
-        }
+        let mut env = CallEnv::default();
+        env.container_id.clone_from(&self.container_id);
+        env.netns.clone_from(&self.netns);
+        env.ifname.clone_from(&self.ifname);
+        env.args.clone_from(&self.args);
+        env.path = self.plugin_path();
+        env.more.extend(within);
+        env
     }
 }
 

@@ -51,6 +51,7 @@ mod unwritten_result;
 
 pub use call::Call;
 pub use cni_spec;
+pub use cni_suite::{MARK as SUITE_MARK, Repair, Repaired};
 pub use delegate::Delegate;
 pub use dispatch::add_request;
 pub use event_loop::EventLoop;

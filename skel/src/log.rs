@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-use cni_spec::text::visible;
+use cni_suite::text::visible;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -117,7 +117,7 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(!text.contains(|c: char| c != '\n' && cni_spec::text::acts(c)), "{text:?}");
+        assert!(!text.contains(|c: char| c != '\n' && cni_suite::text::acts(c)), "{text:?}");
         assert!(text.contains("u{202e}") && text.ends_with("WARN second\n"), "{text}");
     }
 }

@@ -6,7 +6,8 @@ use crate::event_loop::EventLoop;
 use crate::preview::Preview;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
-use cni_spec::{AddResult, CniError, ConfObject, FromAnyConf, FromConf, Repair, Repaired, SpecVersion};
+use cni_spec::{AddResult, CniError, ConfObject, FromAnyConf, FromConf, SpecVersion};
+use cni_suite::{Repair, Repaired};
 use std::pin::Pin;
 
 /// A plugin. Its verbs run on the process's single-threaded event loop, one verb per process, and may use all of tokio;
@@ -63,7 +64,7 @@ pub trait Plugin: 'static {
     fn check(request: &CheckRequest, keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>>;
 
     /// Reports all differences between the node and what ADD made, and writes what is missing on the node anew, if it is asked
-    /// to: an extension of CHECK ([`cni_spec::repair`]). Changes nothing that is right, and nothing in the container. The
+    /// to: an extension of CHECK ([`Repair`]). Changes nothing that is right, and nothing in the container. The
     /// default repairs nothing.
     ///
     /// # Errors
@@ -135,6 +136,7 @@ pub trait Detach {
 
 /// The way from a call to a plugin.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub enum Serve {
     /// The plugin reads its keys; environment, versions and stdin are checked before.
     Verbs {
@@ -152,6 +154,7 @@ pub type Foresee = fn(&Call) -> Result<Option<Preview>, CniError>;
 
 /// A plugin in this executable, under its file name.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct Entry {
     /// The file name.
     pub name: &'static str,
@@ -188,7 +191,6 @@ impl Entry {
     #[must_use]
     pub const fn of<P: Plugin>() -> Self {
         Self {
-            name: P::NAME,
             versions: P::VERSIONS,
             event_loop: P::EVENT_LOOP,
             delegates: P::DELEGATES,
@@ -198,10 +200,28 @@ impl Entry {
                 let (request, keys) = add_request(&Self::of::<P>(), call)?;
                 P::preview(&request, &keys)
             }),
-            serve: Serve::Verbs {
-                attach: |object| Ok(Box::new(Checked::<P>(P::Conf::from_conf(object)?))),
-                detach: |object| Box::new(ForRemoval::<P>(P::Removal::from_any_conf(object))),
-            },
+            ..Self::new(
+                P::NAME,
+                Serve::Verbs {
+                    attach: |object| Ok(Box::new(Checked::<P>(P::Conf::from_conf(object)?))),
+                    detach: |object| Box::new(ForRemoval::<P>(P::Removal::from_any_conf(object))),
+                },
+            )
+        }
+    }
+
+    /// An entry of a plugin of all versions that delegates nothing and has no preview, with an event loop when it waits.
+    #[must_use]
+    pub const fn new(name: &'static str, serve: Serve) -> Self {
+        Self {
+            name,
+            versions: &SpecVersion::ALL,
+            event_loop: EventLoop::WhenWaiting,
+            delegates: false,
+            is_all_or_nothing: false,
+            needs_link: false,
+            preview: None,
+            serve,
         }
     }
 
@@ -252,12 +272,7 @@ mod tests {
 
     #[test]
     fn a_file_name_selects_the_longest_entry_that_it_ends_in_or_begins_with() {
-        let entry = |name| {
-            let (delegates, is_all_or_nothing, needs_link) = (false, false, false);
-            let (versions, event_loop) = (&SpecVersion::ALL, EventLoop::WhenWaiting);
-            let (preview, serve) = (None, Serve::Call(|_| Reply::default()));
-            Entry { name, versions, event_loop, delegates, is_all_or_nothing, needs_link, preview, serve }
-        };
+        let entry = |name| Entry::new(name, Serve::Call(|_| Reply::default()));
         let entries = ["bridge", "local", "host-local", "probe", "probe-ipam"].map(entry);
         let found = |name: &str| find(&entries, name).map(|entry| entry.name);
         for (name, expected) in [

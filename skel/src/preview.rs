@@ -68,7 +68,6 @@ impl Preview {
         Ok(json!({ "steps": steps, "unknown": self.unknown, "result": self.result.to_value(SpecVersion::LATEST)? }))
     }
 
-    /// Reads [`Preview::to_value`]. `None`: it is no preview.
     pub(crate) fn of_value(value: &Value) -> Option<Self> {
         let step = |step: &Value| {
             let text = json::member(step, "text")?.as_str()?.to_owned();

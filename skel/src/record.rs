@@ -132,14 +132,12 @@ pub(crate) fn of(plugin: &str, call: &Call, reply: &Reply) -> Option<Ended> {
     Some(Ended { sink, begin, record })
 }
 
-/// The addresses of a result of any version.
 fn addresses(result: &Value) -> Vec<String> {
     let lists = result["ips"].as_array().into_iter().flatten().map(|ip| &ip["address"]);
     let first_form = ["ip4", "ip6"].into_iter().map(|family| &result[family]["ip"]);
     lists.chain(first_form).filter_map(|address| Some(address.as_str()?.to_owned())).collect()
 }
 
-/// The record of a call that has ended.
 pub(crate) struct Ended {
     sink: Sink,
     begin: Instant,

@@ -12,6 +12,7 @@ macro_rules! request {
     ($(#[$doc:meta])* $Name:ident { $($(#[$field_doc:meta])* $field:ident: $Type:ty,)* }) => {
         $(#[$doc])*
         #[derive(Clone)]
+        #[non_exhaustive]
         pub struct $Name {
             $($(#[$field_doc])* pub $field: $Type,)*
             /// The network config.

@@ -43,7 +43,7 @@ pub fn run(mut words: impl Iterator<Item = String>, entries: &'static [Entry], r
     let by_word = || entries.iter().find(|entry| Some(entry.name) == word.as_deref());
     match plugin::find(entries, &name).or_else(by_word) {
         Some(entry) => serve(entry, entries, &name, release),
-        None if word.as_deref() == Some("--mark") => Reply::success(format!("{}\n", cni_spec::SUITE_MARK)).send(),
+        None if word.as_deref() == Some("--mark") => Reply::success(format!("{}\n", cni_suite::MARK)).send(),
         None if call.env.command.is_empty() => list(entries),
         None => {
             let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();

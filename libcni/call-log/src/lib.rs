@@ -2,6 +2,11 @@
 //!
 //! Logging is off unless the environment, the node or the network asks for it, and its failure never is one of the call.
 //! No write waits: where the journal's queue is full, the record is dropped. README says who may set what, and why.
+//!
+//! ```
+//! let record = call_log::Record { verb: "ADD".into(), container: "c1".into(), ..call_log::Record::default() };
+//! assert!(record.fields().contains(&("CNI_CONTAINERID", "c1".into())));
+//! ```
 
 mod record;
 mod setting;

@@ -1,5 +1,11 @@
 //! Facts of `/proc` about processes: the identity of one, as its pid alone may be in use again; the boot and the PID namespace in
 //! which that is valid; and the holder of a lock.
+//!
+//! ```
+//! let own = processes::ProcessId::of(nix::unistd::Pid::this())?.expect("this process runs");
+//! assert!(own.runs()?); // by pid, start time, boot and PID namespace: never another process with the pid
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod lock;
 

@@ -143,8 +143,11 @@ impl ConfObject {
         }
     }
 
-    /// The value of one key, such as `["ipam", "dataDir"]`.
-    pub(crate) fn get<T: DeserializeOwned>(&self, keys: &[&str]) -> Result<Option<T>, CniError> {
+    /// The value of one key, such as `["ipam", "dataDir"]`; `None` if it is absent.
+    ///
+    /// # Errors
+    /// Code 7: the value is none of a `T`.
+    pub fn get<T: DeserializeOwned>(&self, keys: &[&str]) -> Result<Option<T>, CniError> {
         json::find(&self.value, keys).map_err(|error| Self::invalid(&error))
     }
 

@@ -116,7 +116,6 @@ impl fmt::Display for CniError {
 /// The word before each further error of several.
 const ALSO: &str = "Also: ";
 
-/// The object in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ErrorObject<'a> {

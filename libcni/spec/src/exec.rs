@@ -40,6 +40,8 @@ const STDOUT_CHARS: usize = 1000;
 pub const GRACE: Duration = Duration::from_secs(5);
 /// The time to wait for the end of a killed plugin. One that waits for a device or a file system may take any time.
 const KILLED: Duration = Duration::from_secs(1);
+/// The default deadline: the time that kubelets give a whole operation.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
 /// The longest deadline, a century: a later moment may be none that the clock can show.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// The time for which a start is retried while the executable is being written (`ETXTBSY`): until the reference's sixth attempt.
@@ -47,6 +49,7 @@ const BUSY_TIME: Duration = Duration::from_secs(5);
 
 /// The `CNI_*` variables of a call (SPEC 2, "Parameters"). All are always set, some to empty text.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct CallEnv {
     /// `CNI_CONTAINERID`.
     pub container_id: String,
@@ -64,6 +67,7 @@ pub struct CallEnv {
 
 /// The process group that the child joins, which decides how far a signal reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Group {
     /// A group of its own, so that ending the child ends its children too. Runtimes use this.
     Own,
@@ -75,6 +79,7 @@ pub enum Group {
 pub type StderrSink = Box<dyn FnMut(&[u8]) + Send + Sync>;
 
 /// The destination of the child's stderr.
+#[non_exhaustive]
 pub enum Stderr {
     /// The caller's own stderr.
     Inherit,
@@ -93,6 +98,7 @@ impl Stderr {
 
 /// How a plugin ended, and its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Output {
     /// Exit code, or the signal that ended it.
     pub exit: Exit,
@@ -133,6 +139,12 @@ impl std::fmt::Display for Exit {
 }
 
 impl Output {
+    /// The output of a plugin that printed nothing on stderr.
+    #[must_use]
+    pub fn new(exit: Exit, stdout: Vec<u8>) -> Self {
+        Self { exit, stdout, stderr: String::new() }
+    }
+
     /// The plugin's output, if it succeeded.
     ///
     /// # Errors
@@ -177,7 +189,11 @@ impl Output {
     }
 }
 
+/// Starts a process: [`std::process::Command::spawn`], or what does so in a cgroup or security context of its own.
+pub type Spawn<'a> = &'a (dyn Fn(&mut std::process::Command) -> io::Result<std::process::Child> + Send + Sync);
+
 /// A call, ready to run.
+#[non_exhaustive]
 pub struct Execution<'a> {
     /// The executable.
     pub executable: &'a Path,
@@ -193,6 +209,17 @@ pub struct Execution<'a> {
     pub stderr: Stderr,
     /// When the plugin is terminated (SIGTERM), and [`GRACE`] later is killed.
     pub deadline: Duration,
+    /// What starts the process.
+    pub spawn: Spawn<'a>,
+}
+
+impl<'a> Execution<'a> {
+    /// A call of a plugin in a process group of its own, with the caller's stderr and [`DEFAULT_DEADLINE`].
+    #[must_use]
+    pub fn new(executable: &'a Path, command: Command, env: &'a CallEnv, stdin: &'a [u8]) -> Self {
+        let (group, stderr, deadline) = (Group::Own, Stderr::Inherit, DEFAULT_DEADLINE);
+        Self { executable, command, env, stdin, group, stderr, deadline, spawn: &std::process::Command::spawn }
+    }
 }
 
 /// Runs a plugin once: [`start`] and [`Started::finish`]. Dropping the future terminates the plugin and, [`GRACE`]
@@ -216,7 +243,7 @@ pub async fn start(call: Execution<'_>) -> Result<Started<'_>, CniError> {
     poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
     let until = Instant::now() + call.deadline.min(DEADLINE_MAX);
     let (stdin, feed) = Feed::new(call.stdin).map_err(|error| cannot_start(call.executable, &error))?;
-    let child = spawn_unless_busy(command(&call, stdin), call.executable).await?;
+    let child = spawn_unless_busy(command(&call, stdin), &call).await?;
     let running = Running { child: Some(child), group: call.group, terminated: false };
     Ok(Started { call, running, feed, until })
 }
@@ -300,14 +327,14 @@ impl Started<'_> {
 /// Starts the child, and retries while its executable is open for writing. There is no event to wait for that is not
 /// itself a race.
 #[expect(clippy::disallowed_methods, reason = "nothing announces that a file is no longer open for writing")]
-async fn spawn_unless_busy(mut command: std::process::Command, executable: &Path) -> Result<Child, CniError> {
+async fn spawn_unless_busy(mut command: std::process::Command, call: &Execution<'_>) -> Result<Child, CniError> {
     for pause in busy_pauses() {
-        match Child::spawn(&mut command) {
+        match (call.spawn)(&mut command) {
             Err(error) if error.raw_os_error() == Some(Errno::ETXTBSY as i32) => sleep(pause).await,
-            outcome => return outcome.map_err(|error| cannot_start(executable, &error)),
+            outcome => return outcome.map(Child::of).map_err(|error| cannot_start(call.executable, &error)),
         }
     }
-    Child::spawn(&mut command).map_err(|error| cannot_start(executable, &error))
+    (call.spawn)(&mut command).map(Child::of).map_err(|error| cannot_start(call.executable, &error))
 }
 
 /// The pauses between the attempts. They grow from 5 ms to a second, the reference's, and the last attempt is after
@@ -353,7 +380,6 @@ fn command(call: &Execution<'_>, stdin: PipeReader) -> std::process::Command {
 struct Running {
     child: Option<Child>,
     group: Group,
-    /// SIGTERM was sent.
     terminated: bool,
 }
 

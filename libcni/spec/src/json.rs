@@ -7,9 +7,11 @@
 mod decoder;
 mod lenient;
 mod misspelt;
+mod visible;
 
 pub use decoder::DecodeError;
 pub use misspelt::{Ignored, resembling};
+pub use visible::{acts, visible};
 
 use crate::error::{CniError, Code};
 use decoder::{Decoder, Path, decode_at};

@@ -3,8 +3,18 @@
 //! Everything is parsed once, at the edge, and trusted afterwards. The crate is pure except for `exec`, which runs
 //! one plugin once and needs the feature of that name. It knows no kernel object and no plugin.
 //!
-//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`gc`], [`repair`]), output
-//! ([`result`], older forms in [`legacy`]), the call itself (`exec`), and what people see of all that ([`text`]).
+//! ```
+//! use cni_spec::{AddResult, Interface, Ip, Route, SpecVersion};
+//!
+//! let eth0 = Interface::new("eth0").mac("0a:00:00:00:00:05").sandbox("/run/netns/c1");
+//! let ip = Ip::new("10.0.0.2/24".parse()?, Some("10.0.0.1".parse()?));
+//! let result = AddResult::default().interface(eth0).ip(ip.of(0)).route(Route::new("0.0.0.0/0".parse()?, None));
+//! assert_eq!(AddResult::from_value(&result.to_value(SpecVersion::V1_1_0)?, SpecVersion::V1_1_0)?, result);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`gc`]), output
+//! ([`result`], older forms in [`legacy`]), and the call itself (`exec`).
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
@@ -18,21 +28,14 @@ pub mod gc;
 pub mod json;
 pub mod legacy;
 pub mod names;
-pub mod repair;
 pub mod result;
-pub mod text;
 pub mod version;
-
-/// The mark of this suite's executables: it is among their bytes, `cni-plugins --mark` prints it, and `cnitool install`
-/// overwrites a file without it only on request.
-pub const SUITE_MARK: &str = "CNI suite executable, mark 5b1f0c9e7a2d4836";
 
 pub use args::CniArgs;
 pub use attachment::Attachment;
 pub use conf::{ConfObject, FromAnyConf, FromConf, NetConf};
 pub use error::{CniError, Code};
 pub use names::{ContainerId, IfName, NetworkName, PluginPath, PluginType};
-pub use repair::{Repair, Repaired};
 pub use result::{AddResult, Dns, Interface, Ip, Route};
 pub use version::SpecVersion;
 

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 /// The result of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct AddResult {
     /// Interfaces made or used, in the host and in the container.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -32,6 +33,7 @@ pub struct AddResult {
 /// An interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Interface {
     /// The interface's name in its namespace.
     pub name: String,
@@ -54,6 +56,7 @@ pub struct Interface {
 
 /// An address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Ip {
     /// Index into [`AddResult::interfaces`]; `None` if unknown. As in the reference it need not be the place of one.
     #[serde(default, with = "json::index", skip_serializing_if = "Option::is_none")]
@@ -68,6 +71,7 @@ pub struct Ip {
 
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Route {
     /// Destination.
     #[serde(with = "json::cidr")]
@@ -95,6 +99,7 @@ pub struct Route {
 /// Name service configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Dns {
     /// Name servers, by address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -123,6 +128,50 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+impl Interface {
+    /// An interface with only a name.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Sets the hardware address.
+    #[must_use]
+    pub fn mac(mut self, mac: impl Into<String>) -> Self {
+        self.mac = mac.into();
+        self
+    }
+
+    /// Sets the MTU in bytes.
+    #[must_use]
+    pub fn mtu(mut self, bytes: u32) -> Self {
+        self.mtu = bytes;
+        self
+    }
+
+    /// Sets the path of the container's namespace.
+    #[must_use]
+    pub fn sandbox(mut self, path: impl Into<String>) -> Self {
+        self.sandbox = path.into();
+        self
+    }
+}
+
+impl Ip {
+    /// An address of no interface.
+    #[must_use]
+    pub fn new(address: IpNetwork, gateway: Option<IpAddr>) -> Self {
+        Self { interface: None, address, gateway }
+    }
+
+    /// Sets the interface, by its place in [`AddResult::interfaces`].
+    #[must_use]
+    pub fn of(mut self, interface: impl Into<Option<usize>>) -> Self {
+        self.interface = interface.into();
+        self
+    }
+}
+
 impl Route {
     /// A route with only a destination and perhaps a next hop.
     #[must_use]
@@ -138,6 +187,33 @@ impl Route {
 }
 
 impl AddResult {
+    /// Adds an interface.
+    #[must_use]
+    pub fn interface(mut self, interface: Interface) -> Self {
+        self.interfaces.push(interface);
+        self
+    }
+
+    /// Adds an address.
+    #[must_use]
+    pub fn ip(mut self, ip: Ip) -> Self {
+        self.ips.push(ip);
+        self
+    }
+
+    /// Adds a route.
+    #[must_use]
+    pub fn route(mut self, route: Route) -> Self {
+        self.routes.push(route);
+        self
+    }
+
+    /// A result of addresses, routes and name service: an address plugin's.
+    #[must_use]
+    pub fn of_addresses(ips: Vec<Ip>, routes: Vec<Route>, dns: Dns) -> Self {
+        Self { ips, routes, dns, ..Self::default() }
+    }
+
     /// Reads a result of any version. Its own `cniVersion` decides the form; without one, `default` does.
     ///
     /// # Errors

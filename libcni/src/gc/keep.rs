@@ -69,7 +69,6 @@ impl Survey {
         Ok([self.listed.clone(), keep].concat())
     }
 
-    /// The attachments that were on the node.
     pub(crate) fn seen(&self) -> impl Iterator<Item = &AttachmentId> {
         self.valid.iter().chain(&self.kept).chain(&self.removed).filter_map(|found| found.id.as_ref())
     }

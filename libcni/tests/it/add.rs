@@ -3,9 +3,8 @@
 use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::Code;
-use libcni::{Attachment, Cancellation, Error, NetworkConf, TraceContext};
+use libcni::{Cancellation, Error, NetworkConf};
 
-/// The error of an ADD of `plugins`.
 fn fail(folder: &Folder, version: &str, plugins: &[&str]) -> Error {
     wait(folder.runtime().add(&network(version, plugins), &eth0())).unwrap_err()
 }
@@ -16,25 +15,6 @@ fn a_result_is_converted_to_the_networks_version() {
     wait(folder.runtime().add(&network("0.2.0", &["a", "b"]), &eth0())).unwrap();
     expect![[r#"{"cniVersion":"0.2.0","name":"net","type":"b","prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"10.7.0.5/24"},"dns":{}}}"#]]
     .assert_eq(&folder.read("stdin.b.ADD"));
-}
-
-#[test]
-fn a_plugin_gets_everything_about_the_attachment() {
-    let folder = Folder::with(&[("a", r#"env | grep -E '^(CNI_|TRACE|BAGGAGE)' | sort > "$dir/env"; echo {}"#)]);
-    let attachment = eth0().arg("K8S_POD_NAME", "web").unwrap().arg("IgnoreUnknown", "1").unwrap();
-    let trace = TraceContext { traceparent: "00-1-2-01".into(), tracestate: "a=b".into(), baggage: String::new() };
-    wait(folder.runtime().traced(trace).add(&network("1.0.0", &["a"]), &attachment)).unwrap();
-    expect![[r#"
-        CNI_ARGS=K8S_POD_NAME=web;IgnoreUnknown=1
-        CNI_COMMAND=ADD
-        CNI_CONTAINERID=c1
-        CNI_IFNAME=eth0
-        CNI_NETNS=/proc/self/ns/net
-        CNI_PATH=$DIR
-        TRACEPARENT=00-1-2-01
-        TRACESTATE=a=b
-    "#]]
-    .assert_eq(&folder.stable(&folder.read("env")));
 }
 
 #[test]
@@ -73,41 +53,22 @@ fn a_plugin_that_cannot_be_started_is_not_rolled_back() {
 }
 
 #[test]
-fn nothing_runs_when_an_executable_is_missing_or_none() {
-    let folder = Folder::with(&[("a", GOOD)]);
-    let error = fail(&folder, "1.0.0", &["a", "absent"]);
-    expect![[r#"plugin type="absent" failed (add): failed to find plugin "absent" in path [$DIR]. Install absent into one of these folders, or correct the type."#]]
-    .assert_eq(&folder.stable(&error.to_string()));
-    folder.write("data", "no program");
-    let error = fail(&folder, "1.0.0", &["a", "data"]);
-    expect![[r#"plugin type="data" failed (add): cannot run plugin data: $DIR/data: EACCES: Permission denied. Make it executable, by chmod 755. Nothing was run."#]]
-    .assert_eq(&folder.stable(&error.to_string()));
-    expect![""].assert_eq(&folder.log());
-}
-
-#[test]
-fn nothing_runs_with_a_name_or_version_that_is_none() {
-    let folder = Folder::with(&[("a", GOOD)]);
-    let unknown = fail(&folder, "9.0.0", &["a"]);
-    assert_eq!(unknown.code(), Some(Code::INCOMPATIBLE_VERSION));
-    let list = NetworkConf::parse(br#"{"name":"../net","plugins":[{"type":"a"}]}"#).unwrap();
-    let name = wait(folder.runtime().add(&list, &eth0())).unwrap_err();
-    expect!["invalid characters found in network name; ../net"].assert_eq(&name.to_string());
-    assert!(Attachment::new("../c", "eth0").is_err() && Attachment::new("c", "a/b").is_err());
-    expect![""].assert_eq(&folder.log());
-}
-
-#[test]
 fn a_plugin_without_a_usable_result_is_rolled_back() {
     let silent = r#"echo "$CNI_COMMAND $name" >> "$dir/log""#;
     let odd = r#"echo "$CNI_COMMAND $name" >> "$dir/log"; echo '{"cniVersion":"1.0.0","ips":[{"address":5}]}'"#;
     let liar = r#"echo "$CNI_COMMAND $name" >> "$dir/log"; [ $CNI_COMMAND = DEL ] || echo '{"code":7,"msg":"no"}'"#;
-    let folder = Folder::with(&[("a", GOOD), ("silent", silent), ("odd", odd), ("liar", liar)]);
-    let texts = ["silent", "odd", "liar"].map(|plugin| fail(&folder, "1.0.0", &["a", plugin]).to_string());
+    let cut = r#"[ $CNI_COMMAND = DEL ] || printf '{"cniVersion":"1.0.0","ips":[{"addr'"#;
+    let dead = r#"[ $CNI_COMMAND = DEL ] || { echo '{"cniVersion":"1.0.0"}'; kill -KILL $$; }"#;
+    let scripts = [("silent", silent), ("odd", odd), ("liar", liar), ("cut", cut), ("dead", dead), ("a", GOOD)];
+    let folder = Folder::with(&scripts);
+    let texts =
+        ["silent", "odd", "liar", "cut", "dead"].map(|plugin| fail(&folder, "1.0.0", &["a", plugin]).to_string());
     expect![[r#"
         plugin type="silent" failed (add): cannot use result: the plugin ended well but printed none. Rolled back: silent, a.
         plugin type="odd" failed (add): cannot read result: key ips[0].address = 5: expected a string. The result was read as one of version 1.0.0. Rolled back: odd, a.
-        plugin type="liar" failed (add): no. Rolled back: a."#]]
+        plugin type="liar" failed (add): no. Rolled back: a.
+        plugin type="cut" failed (add): cannot use result: cannot parse JSON: EOF while parsing a string at line 1 column 35. It printed "{\"cniVersion\":\"1.0.0\",\"ips\":[{\"addr". Rolled back: cut, a.
+        plugin type="dead" failed (add): netplugin failed but its stdout is no error object: stdout "{\"cniVersion\":\"1.0.0\"}", stderr "". How it ended: killed by SIGKILL. Rolled back: dead, a."#]]
     .assert_eq(&texts.join("\n"));
 }
 
@@ -138,21 +99,6 @@ fn a_cache_that_cannot_be_written_fails_the_add_before_or_after() {
     expect!["cannot write cache $DIR/cache/results/net-c1-eth0: Is a directory. Rolled back: a. Left behind: cannot remove cache $DIR/cache/results/net-c1-eth0: Is a directory."]
         .assert_eq(&folder.stable(&error.with_causes()));
     assert_eq!(folder.cache_files(), ["net-c1-eth0"], "no unfinished file is left");
-}
-
-#[test]
-fn stderr_is_streamed_with_its_origin() {
-    let folder = Folder::with(&[("a", r#"echo "$name says hello" >&2; echo {}"#)]);
-    let (send, receive) = std::sync::mpsc::channel();
-    let runtime = folder
-        .builder()
-        .stderr(move |origin, bytes| {
-            send.send((origin.plugin.clone(), origin.ifname.clone(), bytes.to_vec())).unwrap();
-        })
-        .build();
-    wait(runtime.add(&network("1.0.0", &["a"]), &eth0())).unwrap();
-    let (plugin, ifname, bytes) = receive.recv().unwrap();
-    assert_eq!((plugin.as_str(), ifname.as_str(), &bytes[..]), ("a", "eth0", &b"a says hello\n"[..]));
 }
 
 #[test]

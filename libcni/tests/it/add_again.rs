@@ -4,7 +4,7 @@ use crate::test_folder::{Folder, GOOD, eth0, failing, hasty, network, stopped_in
 use expect_test::expect;
 use libcni::cni_spec::{CniError, Code};
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{Attachment, AttachmentId, Error, NetworkConf, Runtime};
+use libcni::{AttachmentId, Error, NetworkConf, Runtime, RuntimeConf};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use std::fs::{File, OpenOptions};
@@ -25,7 +25,7 @@ impl Mounted {
         Self(path)
     }
 
-    fn attachment(&self) -> Attachment {
+    fn attachment(&self) -> RuntimeConf {
         eth0().netns(&self.0)
     }
 
@@ -76,7 +76,7 @@ fn run(program: &str, args: &[&str]) {
 }
 
 #[track_caller]
-fn assert_refused(folder: &Folder, runtime: &Runtime, attachment: &Attachment) {
+fn assert_refused(folder: &Folder, runtime: &Runtime, attachment: &RuntimeConf) {
     let (entry, net) = (folder.read(FILE), network("1.0.0", &["a", "b"]));
     folder.clear_log();
     let error = wait(runtime.add(&net, attachment)).unwrap_err();
@@ -154,29 +154,6 @@ fn an_attachment_without_a_path_lives_as_long_as_a_process_does() {
         expect!["DEL b, DEL a, ADD a, ADD b"].assert_eq(&folder.log());
         wait(runtime.del(&net, &other.attachment())).unwrap();
     }
-}
-
-/// The kernel gives the number of a namespace again when that has ended.
-#[test]
-fn an_attachment_is_gone_though_another_containers_namespace_got_its_number() {
-    let folder = Folder::with(&[("a", GOOD)]);
-    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
-    let (first, other) = (Mounted::at(&folder, "first"), Mounted::at(&folder, "other"));
-    wait(runtime.add(&net, &first.attachment())).unwrap();
-    let number = first.number();
-    first.end();
-    let Some(_) = (0..100).find(|_| {
-        other.end();
-        run("unshare", &[&format!("--net={}", other.0), "true"]);
-        other.number() == number
-    }) else {
-        return eprintln!(
-            "SKIP an_attachment_is_gone_though_another_containers_namespace_got_its_number: others got it"
-        );
-    };
-    let _container = other.enter();
-    let anew = Mounted::at(&folder, "anew");
-    wait(runtime.add(&net, &anew.attachment())).unwrap();
 }
 
 /// Another one that lives may be a container's whose runtime was killed before it could tell of it.
@@ -324,7 +301,7 @@ fn of_two_adds_at_once_the_second_waits_and_is_refused() {
             assert!(error.to_string().starts_with(&expected), "{error}");
         }
         // GC waits for the ADD in progress only, and ADD of another container for nothing.
-        let other = Attachment::new("c2", "eth0").unwrap().netns("/gone");
+        let other = RuntimeConf::new("c2", "eth0").unwrap().netns("/gone");
         wait(folder.runtime().add(&network("1.0.0", &["b"]), &other)).unwrap();
         drop(OpenOptions::new().write(true).open(folder.path().join("end")).unwrap());
         first.join().unwrap().unwrap();

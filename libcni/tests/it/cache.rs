@@ -3,7 +3,7 @@
 use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, ContainerId, NetworkName, SpecVersion};
-use libcni::{Attachment, NetworkConf, conflist};
+use libcni::{NetworkConf, RuntimeConf, conflist};
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
@@ -23,14 +23,6 @@ fn the_file_is_byte_for_byte_the_references() {
     let mode = |path| folder.path().join(path).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("cache/results"), mode("cache/results/office-c1-eth0")), (0o700, 0o600));
     assert_eq!(folder.cache_files(), ["office-c1-eth0"]);
-}
-
-#[test]
-fn empty_parts_are_left_out() {
-    let folder = Folder::with(&[("a", GOOD)]);
-    wait(folder.runtime().add(&network("1.0.0", &["a"]), &Attachment::new("c1", "eth0").unwrap())).unwrap();
-    expect![[r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","result":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}}"#]]
-    .assert_eq(&folder.read("cache/results/net-c1-eth0"));
 }
 
 #[test]
@@ -126,16 +118,11 @@ fn foreign_and_broken_files_are_passed_over() {
 }
 
 #[test]
-fn no_folder_is_no_attachments() {
-    assert!(Folder::new().runtime().cache().list(None).unwrap().cached.is_empty());
-}
-
-#[test]
 fn names_with_dashes_are_distinguished() {
     let folder = Folder::with(&[("a", GOOD)]);
     let runtime = folder.runtime();
     for container in ["x", "a-x-b", "x-b"] {
-        wait(runtime.add(&network("1.0.0", &["a"]), &Attachment::new(container, "eth0").unwrap())).unwrap();
+        wait(runtime.add(&network("1.0.0", &["a"]), &RuntimeConf::new(container, "eth0").unwrap())).unwrap();
     }
     let listing = runtime.cache().list(Some(&ContainerId::parse("x").unwrap())).unwrap();
     assert_eq!(listing.cached.len(), 1);
@@ -146,7 +133,7 @@ fn names_with_dashes_are_distinguished() {
 fn an_entry_of_another_attachment_counts_as_missing() {
     let folder = Folder::with(&[("a", GOOD)]);
     let runtime = folder.runtime();
-    let (outer, inner) = (Attachment::new("two-x", "eth0").unwrap(), Attachment::new("x", "eth0").unwrap());
+    let (outer, inner) = (RuntimeConf::new("two-x", "eth0").unwrap(), RuntimeConf::new("x", "eth0").unwrap());
     let named = |name: &str| NetworkName::parse(name).unwrap();
     let mut network = network("1.0.0", &["a"]);
     "one".clone_into(&mut network.name);
@@ -170,7 +157,7 @@ fn an_add_whose_file_is_another_attachments_is_refused_before_anything_runs() {
     let theirs = THEIRS.replace("office", "one").replace("\"c1\"", "\"two-x\"");
     folder.write("cache/results/one-two-x-eth0", &theirs);
     "one-two".clone_into(&mut net.name);
-    let inner = Attachment::new("x", "eth0").unwrap();
+    let inner = RuntimeConf::new("x", "eth0").unwrap();
     let error = wait(runtime.add(&net, &inner)).unwrap_err();
     expect!["cannot add x/eth0 to network one-two: its cache file $DIR/cache/results/one-two-x-eth0 is that of two-x/eth0 in network one; DEL that attachment first, or choose another container ID"]
         .assert_eq(&folder.stable(&error.to_string()));
@@ -224,7 +211,7 @@ fn an_entry_without_a_namespace_has_the_results() {
         .cached
         .iter()
         .map(|cached| {
-            let Attachment { id, netns, .. } = &cached.attachment;
+            let RuntimeConf { id, netns, .. } = &cached.attachment;
             format!("{} [{netns}] {}", id.container_id, cached.namespace().as_str())
         })
         .collect();

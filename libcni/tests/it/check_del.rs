@@ -2,21 +2,11 @@
 
 use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
-use libcni::{DelErrors, Error};
+use libcni::{AbsenceErrors, DelErrors, Error, NetworkConf, RuntimeConf};
+use std::path::Path;
 
 const RESULT: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"","ifName":"eth0","networkName":"net","result":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.9/24"}]}}"#;
 const FILE: &str = "cache/results/net-c1-eth0";
-
-#[test]
-fn check_runs_forward_with_the_cached_result_until_the_first_error() {
-    let folder = Folder::with(&[("a", GOOD), ("b", &failing("CHECK")), ("c", GOOD)]);
-    folder.write(FILE, RESULT);
-    let error = wait(folder.runtime().check(&network("0.4.0", &["a", "b", "c"]), &eth0())).unwrap_err();
-    expect![[r#"plugin type="b" failed (check): b cannot; more words"#]].assert_eq(&error.to_string());
-    expect!["CHECK a, CHECK b"].assert_eq(&folder.log());
-    expect![[r#"{"cniVersion":"0.4.0","name":"net","type":"a","prevResult":{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.7.0.9/24"}],"dns":{}}}"#]]
-    .assert_eq(&folder.read("stdin.a.CHECK"));
-}
 
 #[test]
 fn check_runs_without_a_result_when_none_is_cached_or_the_file_is_broken() {
@@ -29,25 +19,11 @@ fn check_runs_without_a_result_when_none_is_cached_or_the_file_is_broken() {
 }
 
 #[test]
-fn check_can_be_disabled_and_a_result_that_does_not_fit_is_an_error() {
+fn check_with_a_result_that_does_not_fit_is_an_error() {
     let folder = Folder::with(&[("a", GOOD)]);
-    let mut net = network("1.0.0", &["a"]);
-    net.disable_check = true;
-    wait(folder.runtime().check(&net, &eth0())).unwrap();
-    expect![""].assert_eq(&folder.log());
     folder.write(FILE, RESULT.replace("1.0.0", "7.0.0"));
     let error = wait(folder.runtime().check(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
     assert!(matches!(error, Error::CachedResult { .. }), "{error:?}");
-}
-
-#[test]
-fn del_stops_at_an_error_and_keeps_the_result() {
-    let folder = Folder::with(&[("a", GOOD), ("b", &failing("DEL")), ("c", GOOD)]);
-    folder.write(FILE, RESULT);
-    let error = wait(folder.runtime().del(&network("1.0.0", &["a", "b", "c"]), &eth0())).unwrap_err();
-    expect![[r#"plugin type="b" failed (delete): b cannot; more words"#]].assert_eq(&error.to_string());
-    expect!["DEL c, DEL b"].assert_eq(&folder.log());
-    assert_eq!(folder.cache_files(), ["net-c1-eth0"]);
 }
 
 #[test]
@@ -75,11 +51,77 @@ fn del_goes_on_without_a_result_that_does_not_fit() {
     expect![[r#"{"cniVersion":"1.0.0","name":"net","type":"a"}"#]].assert_eq(&folder.read("stdin.a.DEL"));
 }
 
+/// Prints `$dir/<name>.says` as its error.
+const SAYING: &str = r#"
+echo "$CNI_COMMAND $name [$CNI_NETNS]" >> "$dir/log"
+cat "$dir/$name.says"; exit 1
+"#;
+
+fn gone() -> RuntimeConf {
+    RuntimeConf::new("c1", "eth0").unwrap().netns("/run/netns/no-such-namespace")
+}
+
+/// The output of plugins whose namespace is gone, and whether that counts as done where the caller wants it to.
 #[test]
-fn del_has_no_result_before_0_4_0() {
-    let folder = Folder::with(&[("a", GOOD)]);
-    folder.write(FILE, RESULT);
-    wait(folder.runtime().del(&network("0.3.1", &["a"]), &eth0())).unwrap();
-    expect![[r#"{"cniVersion":"0.3.1","name":"net","type":"a"}"#]].assert_eq(&folder.read("stdin.a.DEL"));
-    assert_eq!(folder.cache_files(), [""; 0]);
+fn a_printed_error_about_an_absent_thing_may_count_as_done() {
+    let folder = Folder::with(&[("a", SAYING)]);
+    let forgiving = folder.builder().absence_errors(AbsenceErrors::CountAsDone).build();
+    let net = network("1.0.0", &["a"]);
+    let is_done = |runtime: &libcni::Runtime, netns: &str, says: &str| {
+        folder.write("a.says", says);
+        wait(runtime.del(&net, &gone().netns(netns))).is_ok()
+    };
+    let absent = r#"{"code":999,"msg":"failed to open netns: no such file or directory"}"#;
+    assert!(is_done(&forgiving, "/run/netns/no-such-namespace", absent));
+    assert!(is_done(&forgiving, "", r#"{"code":999,"msg":"cannot","details":"no such file or directory"}"#));
+    assert!(!is_done(&folder.runtime(), "/run/netns/no-such-namespace", absent), "the option is off");
+    assert!(!is_done(&forgiving, "/proc/self/ns/net", absent), "the namespace is there");
+    for other in [
+        r#"{"code":999,"msg":"device is busy"}"#,
+        r#"{"code":999,"msg":"failed: fork/exec /sbin/iptables: no such file or directory"}"#,
+        r#"{"code":999,"msg":"exec: \"ip\": executable file not found: no such file or directory"}"#,
+        r#"{"code":108,"msg":"cannot start plugin x: no such file or directory"}"#,
+        "sh: no such file or directory",
+    ] {
+        assert!(!is_done(&forgiving, "/run/netns/no-such-namespace", other), "{other}");
+    }
+}
+
+#[test]
+fn a_missing_executable_never_counts_as_done() {
+    let folder = Folder::new();
+    let runtime = folder.builder().absence_errors(AbsenceErrors::CountAsDone).build();
+    assert!(wait(runtime.del(&network("1.0.0", &["absent"]), &gone())).is_err());
+    std::fs::write(folder.plugin("b", ""), "#!/no/such/interpreter\n").unwrap();
+    let error = wait(runtime.del(&network("1.0.0", &["b"]), &gone())).unwrap_err();
+    assert!(error.to_string().contains("its interpreter /no/such/interpreter does not exist"), "{error}");
+}
+
+/// All of the reference's plugins that can be called without their devices. sbr wants to lock the namespace.
+#[test]
+fn the_references_plugins_succeed() {
+    let Some(theirs) = testns::reference_or_skip("the_references_plugins_succeed") else { return };
+    let folder = Folder::new();
+    let data = folder.path().join("data").to_str().unwrap().to_owned();
+    let ipam = format!(r#""ipam":{{"type":"host-local","subnet":"10.9.0.0/24","dataDir":"{data}"}}"#);
+    let plugins = [
+        format!(r#"{{"type":"bridge","ipMasq":true,{ipam}}}"#),
+        format!(r#"{{"type":"ptp",{ipam}}}"#),
+        format!(r#"{{"type":"ipvlan","master":"eth9",{ipam}}}"#),
+        r#"{"type":"host-device","device":"eth9"}"#.to_owned(),
+        r#"{"type":"loopback"}"#.to_owned(),
+        r#"{"type":"portmap","snat":true}"#.to_owned(),
+        r#"{"type":"bandwidth","ingressRate":1000,"ingressBurst":1000}"#.to_owned(),
+        r#"{"type":"firewall","backend":"iptables"}"#.to_owned(),
+        r#"{"type":"tuning","mtu":1400}"#.to_owned(),
+        r#"{"type":"vrf","vrfname":"v"}"#.to_owned(),
+        r#"{"type":"sbr"}"#.to_owned(),
+    ];
+    let list = format!(r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{}]}}"#, plugins.join(","));
+    let net = NetworkConf::parse(list.as_bytes()).unwrap();
+    let builder = || folder.builder().plugin_dirs([theirs]).del_errors(DelErrors::CarryOn);
+    let error = wait(builder().build().del(&net, &gone())).unwrap_err();
+    expect![[r#"plugin type="sbr" failed (delete): no such file or directory"#]].assert_eq(&error.to_string());
+    wait(builder().absence_errors(AbsenceErrors::CountAsDone).build().del(&net, &gone())).unwrap();
+    assert!(!Path::new("/run/netns/no-such-namespace").exists());
 }

@@ -98,7 +98,6 @@ fn a_single_plugin_is_a_list_of_one() {
     "#]]);
 }
 
-/// Finds a network and prints it, the skipped files, or the error.
 fn find(folder: &Folder, name: &str, expected: &Expect) {
     let text = match conflist::find(folder.path(), name) {
         Ok(found) => {
@@ -108,88 +107,6 @@ fn find(folder: &Folder, name: &str, expected: &Expect) {
         Err(error) => error.with_causes(),
     };
     expected.assert_eq(&folder.stable(&text));
-}
-
-#[test]
-fn no_configuration_and_no_such_network_are_two_errors() {
-    let folder = Folder::new();
-    find(&folder, "n", &expect!["no net configurations found in $DIR"]);
-    folder.write("x.txt", "{}");
-    folder.write("y.CONF", "{}");
-    find(&folder, "n", &expect!["no net configurations found in $DIR"]);
-    folder.write("a.conf", r#"{"name":"m","type":"a"}"#);
-    find(&folder, "n", &expect![[r#"no net configuration with name "n" in $DIR; the folder has m"#]]);
-    let absent = conflist::find(&folder.path().join("absent"), "n").unwrap_err().to_string();
-    expect!["no net configurations found in $DIR/absent"].assert_eq(&folder.stable(&absent));
-}
-
-#[test]
-fn files_are_sorted_by_name_whatever_their_extension() {
-    let folder = Folder::new();
-    folder.write("30.conflist", r#"{"name":"n","plugins":[{"type":"list"}]}"#);
-    find(&folder, "n", &expect![[r#""n" "" ["list"] from $DIR/30.conflist"#]]);
-    folder.write("20.conf", r#"{"name":"n","type":"conf"}"#);
-    find(&folder, "n", &expect![[r#""n" "" ["conf"] from $DIR/20.conf"#]]);
-    folder.write("100.json", r#"{"name":"n","type":"json"}"#);
-    find(&folder, "n", &expect![[r#""n" "" ["json"] from $DIR/100.json"#]]);
-    std::fs::create_dir(folder.path().join("00.conflist")).unwrap();
-    find(&folder, "n", &expect![[r#""n" "" ["json"] from $DIR/100.json"#]]);
-}
-
-#[test]
-fn the_default_network_is_that_of_the_first_file_by_name() {
-    let folder = Folder::new();
-    let default = || {
-        let found = conflist::default_network(folder.path()).unwrap();
-        let found = found.map(|found| {
-            let blocked_by = found.blocked_by.map(|path| path.display().to_string()).unwrap_or_default();
-            format!("{} of {} {blocked_by}", found.network.name, found.files)
-        });
-        folder.stable(&found.unwrap_or_else(|| "none".to_owned()))
-    };
-    assert_eq!(default(), "none");
-    folder.write("20.conf", r#"{"name":"single","type":"a"}"#);
-    folder.write("30.conflist", r#"{"name":"list","plugins":[{"type":"a"}]}"#);
-    assert_eq!(default(), "single of 2 ");
-    folder.write("10.conflist", "{");
-    assert_eq!(default(), "single of 3 $DIR/10.conflist");
-    folder.write("40.conflist", "{");
-    folder.write("10.conflist", r#"{"name":"first","plugins":[{"type":"a"}]}"#);
-    assert_eq!(default(), "first of 4 ");
-}
-
-#[test]
-fn a_misspelt_name_is_answered_with_the_networks_that_there_are() {
-    let folder = Folder::new();
-    folder.write("10.conflist", r#"{"name":"storage","plugins":[{"type":"a"}]}"#);
-    folder.write("20.conflist", r#"{"name":"office","plugins":[{"type":"a"}]}"#);
-    find(
-        &folder,
-        "ofice",
-        &expect![[
-            r#"no net configuration with name "ofice" in $DIR; did you mean office? The folder has storage, office"#
-        ]],
-    );
-    let error = conflist::find(folder.path(), "ofice").unwrap_err().to_cni_error();
-    assert_eq!(error.details, "Did you mean office? The folder has storage, office.");
-    for number in 30..60 {
-        folder.write(&format!("{number}.conf"), format!(r#"{{"name":"n{number}","type":"a"}}"#));
-    }
-    let error = conflist::find(folder.path(), "x").unwrap_err().to_string();
-    assert!(error.ends_with("; the folder has storage, office, n30, n31, n32, n33, n34, n35, n36, n37, n38, n39, n40, n41, n42, n43, n44, n45, n46, n47 and 12 more"), "{error}");
-}
-
-#[test]
-fn a_list_in_a_file_for_one_plugin_is_reported_by_the_files_name() {
-    let folder = Folder::new();
-    folder.write("10.conf", r#"{"name":"n","plugins":[{"type":"a"}]}"#);
-    find(
-        &folder,
-        "n",
-        &expect![[
-            r#"no net configuration with name "n" in $DIR; $DIR/10.conf ignored: cannot use network config: key plugins has a list, and this file is read as one plugin's. Files with a list of plugins are called *.conflist: rename it."#
-        ]],
-    );
 }
 
 #[test]
@@ -216,29 +133,6 @@ fn broken_files_are_skipped_and_reported() {
         "n",
         &expect![[
             r#"no net configuration with name "n" in $DIR; $DIR/1.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1; $DIR/2.conflist ignored: cannot use network config: no plugins in list; $DIR/3.conflist ignored: it is a link to /nowhere, which does not exist; $DIR/5.conflist ignored: cannot parse network config: EOF while parsing an object at line 1 column 1; $DIR/6.conf ignored: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
-        ]],
-    );
-}
-
-#[test]
-fn plugins_come_from_the_lists_folder_too() {
-    let folder = Folder::new();
-    folder.write("n/20.conf", r#"{"type":"c"}"#);
-    folder.write("n/10.conf", r#"{"type":"b"}"#);
-    folder.write("n/30.json", r#"{"type":"not"}"#);
-    folder.write("n.conflist", r#"{"name":"n","plugins":[{"type":"a"}]}"#);
-    find(&folder, "n", &expect![[r#""n" "" ["a", "b", "c"] from $DIR/n.conflist"#]]);
-    folder.write("n.conflist", r#"{"name":"n"}"#);
-    find(&folder, "n", &expect![[r#""n" "" ["b", "c"] from $DIR/n.conflist"#]]);
-    folder.write("n.conflist", r#"{"name":"n","loadOnlyInlinedPlugins":"True","plugins":[{"type":"a"}]}"#);
-    find(&folder, "n", &expect![[r#""n" "" ["a"] from $DIR/n.conflist"#]]);
-    folder.write("n.conflist", r#"{"name":"n"}"#);
-    folder.write("n/10.conf", r#"{"type":""}"#);
-    find(
-        &folder,
-        "n",
-        &expect![[
-            r#"no net configuration with name "n" in $DIR; $DIR/n.conflist ignored: $DIR/n/10.conf: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
         ]],
     );
 }

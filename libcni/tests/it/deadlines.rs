@@ -3,7 +3,7 @@
 use crate::test_folder::{Folder, GOOD, eth0, network, own, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, PluginType};
-use libcni::{Attachment, Runtime};
+use libcni::{Runtime, RuntimeConf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -62,21 +62,13 @@ fn nothing_begins_when_the_time_is_over() {
     expect![""].assert_eq(&folder.log());
 }
 
-#[test]
-fn validation_is_over_in_time() {
-    let folder = Folder::with(&[("a", &stuck("VERSION"))]);
-    let begin = Instant::now();
-    let error = wait(folder.runtime().until(Instant::now() + SOON).validate(&network("1.0.0", &["a"]))).unwrap_err();
-    assert!(error.code() == Some(Code::TIMEOUT) && begin.elapsed() < BOUND, "{error}");
-}
-
 /// GC is one operation with all its DELs.
 #[test]
 fn the_deadline_of_gc_is_that_of_its_dels_together() {
     let folder = Folder::with(&[("a", GOOD)]);
     let (runtime, net) = (folder.runtime(), network("1.1.0", &["a"]));
     for container in ["c1", "c2", "c3"] {
-        wait(runtime.add(&net, &Attachment::new(container, "eth0").unwrap())).unwrap();
+        wait(runtime.add(&net, &RuntimeConf::new(container, "eth0").unwrap())).unwrap();
     }
     folder.plugin("a", &stuck("DEL"));
     folder.clear_log();

@@ -1,10 +1,10 @@
 //! GC and STATUS.
 
-use crate::test_folder::{Folder, GOOD, eth0, failing, network, wait};
+use crate::test_folder::{Folder, GOOD, eth0, network, wait};
 use expect_test::expect;
-use libcni::cni_spec::{CniError, Code};
+use libcni::cni_spec::CniError;
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{Attachment, AttachmentId, Error, NetworkConf};
+use libcni::{AttachmentId, Error, NetworkConf, RuntimeConf};
 
 /// A folder where c1, c2 and c3 are attached to `net`, and c1 to `other`.
 fn attached(script: &str) -> Folder {
@@ -13,54 +13,12 @@ fn attached(script: &str) -> Folder {
     let mut other = net.clone();
     other.name = "other".into();
     for container in ["c1", "c2", "c3"] {
-        let attachment = Attachment::new(container, "eth0").unwrap().netns("/gone").arg("K", container).unwrap();
+        let attachment = RuntimeConf::new(container, "eth0").unwrap().netns("/gone").arg("K", container).unwrap();
         wait(runtime.add(&net, &attachment)).unwrap();
     }
     wait(runtime.add(&other, &eth0())).unwrap();
     folder.clear_log();
     folder
-}
-
-#[test]
-fn gc_deletes_invalid_attachments_and_gives_plugins_the_valid_ones() {
-    let folder = attached(GOOD);
-    folder.plugin("a", &format!("{GOOD}\necho \"$CNI_CONTAINERID [$CNI_NETNS] $CNI_ARGS\" >> \"$dir/log\""));
-    let valid = [Attachment::new("c2", "eth0").unwrap().id];
-    wait(folder.runtime().gc(&network("1.1.0", &["a", "b"]), &valid).without_inventory()).unwrap();
-    expect!["DEL b, DEL a, c1 [] K=c1, DEL b, DEL a, c3 [] K=c3, GC a,  [] , GC b"].assert_eq(&folder.log());
-    assert_eq!(folder.cache_files(), ["net-c2-eth0", "other-c1-eth0"]);
-    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"b","cni.dev/valid-attachments":[{"containerID":"c2","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"c2","ifname":"eth0"}]}"#]]
-    .assert_eq(&folder.read("stdin.b.GC"));
-}
-
-#[test]
-fn gc_below_1_1_0_only_deletes() {
-    let folder = attached(GOOD);
-    wait(folder.runtime().gc(&network("1.0.0", &["b"]), &[]).without_inventory()).unwrap();
-    expect!["DEL a, DEL b, DEL a, DEL b, DEL a, DEL b"].assert_eq(&folder.log());
-}
-
-#[test]
-fn gc_can_be_disabled() {
-    let folder = attached(GOOD);
-    let mut net = network("1.1.0", &["b"]);
-    net.disable_gc = true;
-    wait(folder.runtime().gc(&net, &[]).without_inventory()).unwrap();
-    expect![""].assert_eq(&folder.log());
-}
-
-#[test]
-fn gc_carries_on_past_errors() {
-    let folder = attached(&failing("DEL GC"));
-    let error = wait(folder.runtime().gc(&network("1.1.0", &["b", "a"]), &[]).without_inventory()).unwrap_err();
-    expect![[r#"
-        plugin type="b" failed (delete): b cannot; more words
-        plugin type="b" failed (delete): b cannot; more words
-        plugin type="b" failed (delete): b cannot; more words
-        plugin type="b" failed (gc): b cannot; more words"#]]
-    .assert_eq(&error.to_string());
-    expect!["DEL a, DEL b, DEL a, DEL b, DEL a, DEL b, GC b, GC a"].assert_eq(&folder.log());
-    assert_eq!(error.code(), Some(Code::TRY_AGAIN));
 }
 
 #[test]
@@ -70,15 +28,6 @@ fn a_cache_folder_that_cannot_be_read_is_an_error_and_gc_goes_on() {
     let error = wait(folder.runtime().gc(&network("1.1.0", &["a"]), &[]).without_inventory()).unwrap_err();
     assert!(matches!(error, Error::Cache { verb: "list", .. }), "{error:?}");
     expect!["GC a"].assert_eq(&folder.log());
-}
-
-#[test]
-fn status_keeps_the_code_of_the_first_error() {
-    let folder = Folder::with(&[("a", GOOD), ("b", &format!("code=51\n{}", failing("STATUS"))), ("c", GOOD)]);
-    let error = wait(folder.runtime().status(&network("1.1.0", &["a", "b", "c"]))).unwrap_err();
-    assert_eq!(error.code(), Some(Code::LIMITED_CONNECTIVITY));
-    expect![[r#"plugin type="b" failed (status): b cannot; more words"#]].assert_eq(&error.to_string());
-    expect!["STATUS a, STATUS b"].assert_eq(&folder.log());
 }
 
 /// An inventory that lists what the test puts in it.
@@ -91,7 +40,7 @@ impl Inventory for Found {
 }
 
 fn found(container: Option<&str>, life: Life) -> OnNode {
-    let id = container.map(|id| Attachment::new(id, "eth0").unwrap().id);
+    let id = container.map(|id| RuntimeConf::new(id, "eth0").unwrap().id);
     OnNode { id, objects: vec!["address 10.7.0.9".into()], life }
 }
 
@@ -102,7 +51,7 @@ fn gc_with_an_inventory_keeps_what_lives_and_says_what_it_has_seen() {
     let folder = attached(GOOD);
     let node =
         Found(vec![found(Some("c1"), Life::Lives), found(Some("lives"), Life::Lives), found(Some("x"), Life::Gone)]);
-    let valid = [Attachment::new("c2", "eth0").unwrap().id];
+    let valid = [RuntimeConf::new("c2", "eth0").unwrap().id];
     let (runtime, net) = (folder.runtime(), network("1.1.0", &["b"]));
     let kept = wait(runtime.gc(&net, &valid).with_inventory(&node)).unwrap();
     assert_eq!(kept, [found(Some("lives"), Life::Lives)]);

@@ -2,7 +2,7 @@
 
 use crate::test_folder::{Folder, GOOD, assert_ends, eth0, network, own, wait};
 use expect_test::expect;
-use libcni::{Attachment, Cached};
+use libcni::{Cached, RuntimeConf};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -62,7 +62,7 @@ fn the_runtime_that_is_killed() {
 /// A runtime that was started and waits before its ADD.
 struct Killed {
     folder: Folder,
-    attachment: Attachment,
+    attachment: RuntimeConf,
     process: Child,
 }
 
@@ -291,7 +291,7 @@ fn noted(pid: u32) -> String {
 }
 
 /// Writes what a runtime leaves that was killed in the middle of an ADD, with this process as its plugin.
-fn write_intent(folder: &Folder, attachment: &Attachment, running: &str) {
+fn write_intent(folder: &Folder, attachment: &RuntimeConf, running: &str) {
     folder.write(
         "cache/results/net-c1-eth0",
         format!(
@@ -328,7 +328,6 @@ fn a_daemon_that_the_plugin_has_started_lives_on() {
     kill(daemon, Signal::SIGKILL).unwrap();
 }
 
-/// The first child of a process.
 fn child(pid: u32) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     children.split(' ').next().unwrap().parse().unwrap()
@@ -372,7 +371,7 @@ fn the_del_that_does_not_see_the_plugin() {
 }
 
 /// A process in a group of its own, called as the plugin is.
-fn alike(attachment: &Attachment) -> Child {
+fn alike(attachment: &RuntimeConf) -> Child {
     let mut alike = Command::new("sh")
         .args(["-c", "echo runs; read word && test $word = go"])
         .process_group(0)

@@ -3,7 +3,7 @@
 use crate::test_folder::{Folder, GOOD, eth0, hasty, network, stopped_in, wait};
 use expect_test::expect;
 use libcni::cni_spec::Code;
-use libcni::{Attachment, Error, Runtime};
+use libcni::{Error, Runtime, RuntimeConf};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use std::fs::{File, OpenOptions, Permissions};
@@ -21,11 +21,10 @@ fn begin(folder: &Folder, work: impl FnOnce(Runtime) + Send + 'static) -> (std::
     (thread, OpenOptions::new().write(true).open(folder.path().join("end")).unwrap())
 }
 
-fn c2() -> Attachment {
-    Attachment::new("c2", "eth0").unwrap().netns("/proc/self/ns/net")
+fn c2() -> RuntimeConf {
+    RuntimeConf::new("c2", "eth0").unwrap().netns("/proc/self/ns/net")
 }
 
-/// Begins an operation; whether it has to wait.
 async fn waits<T>(mut operation: Pin<&mut impl Future<Output = T>>) -> bool {
     poll_fn(|context| Poll::Ready(operation.as_mut().poll(context).is_pending())).await
 }
@@ -75,24 +74,6 @@ fn gc_waits_for_an_add_in_progress_and_later_adds_wait_for_gc() {
     assert!(
         folder.read("stdin.a.GC").contains(r#""cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#)
     );
-}
-
-#[test]
-fn add_and_del_wait_for_a_gc_in_progress() {
-    let folder = stopped_in("GC.");
-    let net = network("1.1.0", &["a"]);
-    let (gc, end) =
-        begin(&folder, |runtime| wait(runtime.gc(&network("1.1.0", &["a"]), &[]).without_inventory()).unwrap());
-    assert_busy(&wait(hasty(&folder).add(&net, &eth0())).unwrap_err(), "ADD");
-    assert_busy(&wait(hasty(&folder).del(&net, &eth0())).unwrap_err(), "DEL");
-    assert_busy(&wait(hasty(&folder).gc(&net, &[]).without_inventory()).unwrap_err(), "GC");
-    expect!["GC a"].assert_eq(&folder.log());
-    let mut other = net.clone();
-    other.name = "other".into();
-    wait(hasty(&folder).add(&other, &eth0())).unwrap();
-    drop(end);
-    gc.join().unwrap();
-    wait(folder.runtime().add(&net, &eth0())).unwrap();
 }
 
 /// Another runtime may write to the same cache, and takes no lock.

@@ -1,6 +1,6 @@
 //! A throwaway folder with plugins, a cache and a log of what ran.
 
-use libcni::{Attachment, NetworkConf, Runtime};
+use libcni::{NetworkConf, Runtime, RuntimeConf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -82,12 +82,10 @@ impl Folder {
         std::fs::read_to_string(self.path().join("log")).unwrap_or_default().trim().replace('\n', ", ")
     }
 
-    /// Forgets what ran.
     pub(crate) fn clear_log(&self) {
         self.write("log", "");
     }
 
-    /// The text without what differs from run to run.
     pub(crate) fn stable(&self, text: &str) -> String {
         text.replace(self.path().to_str().unwrap(), "$DIR")
     }
@@ -108,7 +106,6 @@ impl Folder {
     }
 }
 
-/// A network of these plugins.
 pub(crate) fn network(version: &str, plugins: &[&str]) -> NetworkConf {
     let plugins: Vec<_> = plugins.iter().map(|name| format!(r#"{{"type":"{name}"}}"#)).collect();
     let list = format!(r#"{{"cniVersion":"{version}","name":"net","plugins":[{}]}}"#, plugins.join(","));
@@ -116,16 +113,15 @@ pub(crate) fn network(version: &str, plugins: &[&str]) -> NetworkConf {
 }
 
 /// Container c1's eth0 in a namespace that is always there.
-pub(crate) fn eth0() -> Attachment {
-    Attachment::new("c1", "eth0").unwrap().netns("/proc/self/ns/net")
+pub(crate) fn eth0() -> RuntimeConf {
+    RuntimeConf::new("c1", "eth0").unwrap().netns("/proc/self/ns/net")
 }
 
 /// The attachment of this test alone: ending what an unfinished ADD left running must not end other tests' plugins.
-pub(crate) fn own() -> Attachment {
+pub(crate) fn own() -> RuntimeConf {
     eth0().netns(format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid()))
 }
 
-/// Waits until a process has ended.
 #[track_caller]
 pub(crate) fn assert_ends(pid: &str) {
     let number = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();

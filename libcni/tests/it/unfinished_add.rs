@@ -73,15 +73,6 @@ fn what_a_rollback_left_is_deleted_from_the_cache_alone() {
 }
 
 #[test]
-fn check_of_an_intent_says_so_and_runs_nothing() {
-    let folder = half_rolled_back();
-    let error = wait(folder.runtime().check(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
-    expect!["cannot check c1/eth0 in network net: its ADD was not finished; run DEL, then ADD again"]
-        .assert_eq(&error.to_string());
-    assert!(matches!(error, Error::Incomplete { .. }) && folder.log().is_empty());
-}
-
-#[test]
 fn an_intent_is_listed_and_gc_deletes_it() {
     let folder = half_rolled_back();
     let (runtime, net) = (folder.runtime(), network("1.1.0", &["a", "b"]));

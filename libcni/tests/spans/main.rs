@@ -10,7 +10,7 @@
 #[path = "../it/test_folder.rs"]
 mod test_folder;
 
-use crate::test_folder::{Folder, GOOD, eth0, failing, network, own, wait};
+use crate::test_folder::{Folder, GOOD, eth0, network, own, wait};
 use expect_test::{Expect, expect};
 use libcni::cni_spec::PluginType;
 use libcni::{Builder, Runtime, TraceContext};
@@ -30,66 +30,6 @@ fn record(folder: &Folder, work: impl Future<Output = ()>, expected: &Expect) {
     // The duration differs, but the field is always there.
     let words = text.split(' ').map(|word| if word.starts_with("duration_us=") { "duration_us" } else { word });
     expected.assert_eq(&folder.stable(&words.collect::<Vec<_>>().join(" ")));
-}
-
-#[test]
-fn an_operation_is_a_span_with_a_span_for_each_plugin() {
-    let folder = Folder::with(&[("a", GOOD), ("b", GOOD)]);
-    let (runtime, net) = (folder.runtime(), network("1.1.0", &["a", "b"]));
-    let work = async {
-        runtime.add(&net, &eth0()).await.unwrap();
-        runtime.check(&net, &eth0()).await.unwrap();
-        runtime.del(&net, &eth0()).await.unwrap();
-    };
-    record(
-        &folder,
-        work,
-        &expect![[r#"
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}:plugin{plugin="a" command="ADD"}: plugin ended duration_us outcome="ok"
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}:plugin{plugin="b" command="ADD"}: plugin ended duration_us outcome="ok"
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}: operation ended duration_us outcome="ok"
-            operation{operation="CHECK" network="net" container="c1" ifname="eth0"}:plugin{plugin="a" command="CHECK"}: plugin ended duration_us outcome="ok"
-            operation{operation="CHECK" network="net" container="c1" ifname="eth0"}:plugin{plugin="b" command="CHECK"}: plugin ended duration_us outcome="ok"
-            operation{operation="CHECK" network="net" container="c1" ifname="eth0"}: operation ended duration_us outcome="ok"
-            operation{operation="DEL" network="net" container="c1" ifname="eth0"}:plugin{plugin="b" command="DEL"}: plugin ended duration_us outcome="ok"
-            operation{operation="DEL" network="net" container="c1" ifname="eth0"}:plugin{plugin="a" command="DEL"}: plugin ended duration_us outcome="ok"
-            operation{operation="DEL" network="net" container="c1" ifname="eth0"}: operation ended duration_us outcome="ok"
-        "#]],
-    );
-}
-
-#[test]
-fn errors_are_recorded_with_their_code_and_the_rollback_is_in_the_span_of_the_add() {
-    let folder = Folder::with(&[("a", GOOD), ("b", &failing("ADD"))]);
-    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
-    record(
-        &folder,
-        async { drop(runtime.add(&net, &eth0()).await) },
-        &expect![[r#"
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}:plugin{plugin="a" command="ADD"}: plugin ended duration_us outcome="ok"
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}:plugin{plugin="b" command="ADD"}: plugin ended duration_us outcome="error" code=11 error=b cannot; more words
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}:plugin{plugin="b" command="DEL"}: plugin ended duration_us outcome="ok"
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}:plugin{plugin="a" command="DEL"}: plugin ended duration_us outcome="ok"
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}: operation ended duration_us outcome="error" code=11 error=plugin type="b" failed (add): b cannot; more words. Rolled back: b, a.
-        "#]],
-    );
-}
-
-#[test]
-fn an_error_before_any_plugin_has_no_span_of_one() {
-    let folder = Folder::new();
-    let work = async {
-        drop(folder.runtime().add(&network("1.0.0", &["absent"]), &eth0()).await);
-        drop(folder.runtime().check(&network("0.3.1", &["absent"]), &eth0()).await);
-    };
-    record(
-        &folder,
-        work,
-        &expect![[r#"
-            operation{operation="ADD" network="net" container="c1" ifname="eth0"}: operation ended duration_us outcome="error" code=108 error=plugin type="absent" failed (add): failed to find plugin "absent" in path [$DIR]. Install absent into one of these folders, or correct the type.
-            operation{operation="CHECK" network="net" container="c1" ifname="eth0"}: operation ended duration_us outcome="error" code=1 error=configuration version "0.3.1" of network net does not support the CHECK command
-        "#]],
-    );
 }
 
 #[test]

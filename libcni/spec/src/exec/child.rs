@@ -31,11 +31,16 @@ impl Child {
     /// # Errors
     /// The child cannot be started.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
-        let process = command.spawn()?;
+        command.spawn().map(Self::of)
+    }
+
+    /// Waits for a child that was started elsewhere. There must be an event loop.
+    #[must_use]
+    pub fn of(process: std::process::Child) -> Self {
         let pidfd = pidfd_open(rustix::process::Pid::from_child(&process), PidfdFlags::empty());
         let end = pidfd.map_err(io::Error::from).and_then(watched);
         let end = end.inspect_err(|error| tracing::debug!(%error, "nothing announces the end of a child")).ok();
-        Ok(Self { process, end, has_ended: false })
+        Self { process, end, has_ended: false }
     }
 
     /// The child's pid, until it was waited for.

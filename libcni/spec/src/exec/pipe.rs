@@ -12,7 +12,6 @@ const READ_BYTES: usize = 4 << 10;
 /// A pipe's capacity (pipe(7)): there cannot be more in it when a child ends.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Receives what is read.
 pub(super) trait Take {
     /// Receives the next piece, which is not empty.
     fn take(&mut self, chunk: &[u8]);

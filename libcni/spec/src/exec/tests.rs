@@ -29,7 +29,7 @@ fn started(
     let env = CallEnv { container_id: "c1".into(), ifname: "eth0".into(), ..CallEnv::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (command, group, stderr) = (Command::Add, Group::Own, Stderr::To(Box::new(|_| {})));
-    let call = Execution { executable, command, env: &env, stdin, group, stderr, deadline };
+    let call = Execution { group, stderr, deadline, ..Execution::new(executable, command, &env, stdin) };
     runtime.block_on(async { finish(super::start(call).await?).await })
 }
 
@@ -143,8 +143,7 @@ fn a_plugin_whose_call_is_dropped_is_terminated() {
     let pid = || std::fs::read_to_string(file.path()).unwrap().trim().to_owned();
     runtime.block_on(async {
         let (executable, command, group) = (path.as_path(), Command::Add, Group::Callers);
-        let call =
-            Execution { executable, command, env: &env, stdin: b"", group, stderr: Stderr::Inherit, deadline: SOON };
+        let call = Execution { group, deadline: SOON, ..Execution::new(executable, command, &env, b"") };
         let started = async {
             while pid().is_empty() {
                 tokio::task::yield_now().await;

@@ -1,7 +1,6 @@
 //! Go's rules for values and the keys of objects, as a deserializer, and its errors.
 
-use super::Ignored;
-use crate::text::visible;
+use super::{Ignored, visible};
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;

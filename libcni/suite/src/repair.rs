@@ -3,9 +3,7 @@
 //!
 //! Plugins of others do not know the key, so their CHECK is the usual one, prints nothing, and changes nothing.
 
-use crate::conf::ConfObject;
-use crate::error::{CniError, Code};
-use crate::json;
+use cni_spec::{CniError, Code, ConfObject, json};
 use serde::{Deserialize, Serialize};
 
 /// The key, with one of the words of [`Repair`].
@@ -29,6 +27,18 @@ impl Repair {
             Self::Write => "write",
         }
     }
+
+    /// The repair that CHECK is asked for by this config; `None`: it only compares.
+    ///
+    /// # Errors
+    /// Code 7: another word.
+    pub fn find_in(conf: &ConfObject) -> Result<Option<Self>, CniError> {
+        let Some(word) = conf.get::<String>(&[REPAIR])? else { return Ok(None) };
+        match [Self::Show, Self::Write].into_iter().find(|repair| repair.as_str() == word) {
+            Some(repair) => Ok(Some(repair)),
+            None => Err(CniError::invalid_key(REPAIR, format!("{word:?}"), "want show or write")),
+        }
+    }
 }
 
 /// What a plugin prints: how the node differs from what ADD left, a sentence each.
@@ -39,20 +49,6 @@ pub struct Repaired {
     /// The differences that stay, each with the reason if that is not the same for all: what is in the container is never
     /// changed.
     pub left: Vec<String>,
-}
-
-impl ConfObject {
-    /// The repair that CHECK is asked for; `None`: it only compares.
-    ///
-    /// # Errors
-    /// Code 7: another word.
-    pub fn repair(&self) -> Result<Option<Repair>, CniError> {
-        let Some(word) = self.get::<String>(&[REPAIR])? else { return Ok(None) };
-        match [Repair::Show, Repair::Write].into_iter().find(|repair| repair.as_str() == word) {
-            Some(repair) => Ok(Some(repair)),
-            None => Err(CniError::invalid_key(REPAIR, format!("{word:?}"), "want show or write")),
-        }
-    }
 }
 
 impl Repaired {
@@ -82,7 +78,8 @@ mod tests {
 
     #[test]
     fn the_key_has_two_words() {
-        let repair = |key: &str| ConfObject::parse(format!(r#"{{"name":"n"{key}}}"#).as_bytes()).unwrap().repair();
+        let conf = |key: &str| ConfObject::parse(format!(r#"{{"name":"n"{key}}}"#).as_bytes()).unwrap();
+        let repair = |key: &str| Repair::find_in(&conf(key));
         assert_eq!(repair("").unwrap(), None);
         for word in [Repair::Show, Repair::Write] {
             assert_eq!(repair(&format!(r#","cni-plugins/repair":"{}""#, word.as_str())).unwrap(), Some(word));
