@@ -2,7 +2,6 @@
 
 use crate::lock::Busy;
 use crate::pod::PodId;
-use crate::quantity::QuantityError;
 use cni_spec::{CniError, Code, IfName, NetworkName};
 use std::fmt;
 use std::path::PathBuf;
@@ -26,12 +25,11 @@ pub enum Error {
     },
     #[error("network {network}: {}", error.with_causes())]
     Collect { network: String, error: Box<libcni::Error> },
-    /// `lo` of the pod could not be set, or has changed since.
+    /// The plugin `loopback` failed.
     #[error("cannot {verb} lo: {reason}")]
     Loopback {
-        /// "set up", "set down" or "use".
+        /// "set up" or "set down".
         verb: &'static str,
-        /// The cause, with the namespace.
         reason: String,
     },
     /// The sandbox already has a network that differs from the requested one; nothing was changed.
@@ -69,22 +67,13 @@ pub enum RequestError {
     UnknownNetwork { name: NetworkName, known: KnownNetworks },
     #[error("interface name {0} is asked for twice")]
     DoubleIfName(IfName),
-    #[error("annotation {annotation} = {value:?}: {reason}")]
-    Annotation { annotation: &'static str, value: String, reason: BandwidthError },
+    #[error("annotation {annotation} = {value:?}: want 1k to 1P bits a second, as a quantity such as 10M or 1.5Gi")]
+    Annotation { annotation: &'static str, value: String },
     #[error("hardware address {0:?}: want six octets in hex, such as 0a:00:00:00:00:05")]
     Mac(String),
     /// An argument that cannot be passed on.
     #[error("{0}")]
     Argument(CniError),
-}
-
-/// A bandwidth that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BandwidthError {
-    #[error(transparent)]
-    Quantity(#[from] QuantityError),
-    #[error("a bandwidth is at least 1k and at most 1P bits a second")]
-    Range,
 }
 
 /// The existing networks and the skipped files: details of an error about a missing network.

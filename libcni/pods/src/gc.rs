@@ -19,35 +19,11 @@ pub struct Collected {
     pub pods: Vec<PodId>,
     /// The networks whose plugins got the list of valid attachments.
     pub networks: Vec<String>,
-    /// Objects that may be in use and are in no list, by network: they were kept ([`Gc::with_inventory`]).
+    /// Objects that may be in use and are in no list, by network: they were kept ([`Pods::gc`]).
     pub kept: Vec<(String, OnNode)>,
 }
 
 type Node = dyn Inventory + Send + Sync;
-
-/// A collection that has not begun: it has to be told what is on the node.
-#[derive(Debug, Clone, Copy)]
-#[must_use = "with_inventory or without_inventory begins it"]
-pub struct Gc<'a> {
-    pods: &'a Pods,
-    live: &'a [ContainerId],
-}
-
-impl Gc<'_> {
-    /// Examines the node before it decides which attachments are valid, and keeps those that this cache does not have and
-    /// that may be in use: another runtime, or another cache, may have pods on the same network. What comes after the look
-    /// stays, too.
-    /// Errors: [`Error::Busy`], [`Error::Cache`]; every other error that happened, after all work that was possible.
-    pub async fn with_inventory(self, node: impl Inventory + Send + Sync + 'static) -> Result<Collected, Error> {
-        self.pods.collect(self.live, Some(Arc::new(node))).await
-    }
-
-    /// Does not examine the node: pods of other runtimes, and of other caches, on the same networks lose what they have,
-    /// however alive they are.
-    pub async fn without_inventory(self) -> Result<Collected, Error> {
-        self.pods.collect(self.live, None).await
-    }
-}
 
 impl Pods {
     /// Takes down cached attachments of sandboxes that are not in `live`. Then calls GC (from version 1.1.0 on) of each
@@ -61,10 +37,23 @@ impl Pods {
     /// An attachment that could not be taken down stays valid, as the rest of it has to be removed in order: a
     /// repetition, or [`Pods::tear_down`], tries again.
     ///
-    /// Plugins remove all that is not in their list, whichever runtime has made it. So this returns a [`Gc`], which has to be
-    /// told what is on the node.
-    pub fn gc<'a>(&'a self, live: &'a [ContainerId]) -> Gc<'a> {
-        Gc { pods: self, live }
+    /// Examines the node before it decides which attachments are valid, and keeps those that this cache does not have and
+    /// that may be in use: another runtime, or another cache, may have pods on the same network. What comes after the look
+    /// stays, too.
+    /// Errors: [`Error::Busy`], [`Error::Cache`]; every other error that happened, after all work that was possible.
+    pub async fn gc(
+        &self,
+        live: &[ContainerId],
+        node: impl Inventory + Send + Sync + 'static,
+    ) -> Result<Collected, Error> {
+        self.collect(live, Some(Arc::new(node))).await
+    }
+
+    /// As [`Pods::gc`], but does not examine the node: pods of other runtimes, and of other caches, on the same networks
+    /// lose what they have, however alive they are.
+    /// Errors: as [`Pods::gc`].
+    pub async fn gc_without_inventory(&self, live: &[ContainerId]) -> Result<Collected, Error> {
+        self.collect(live, None).await
     }
 
     async fn collect(&self, live: &[ContainerId], node: Option<Arc<Node>>) -> Result<Collected, Error> {
@@ -175,7 +164,7 @@ fn key(id: &AttachmentId) -> (ContainerId, IfName) {
 /// The networks of the folder, then those that only the cache has, each once.
 fn confs(usable: impl Iterator<Item = NetworkConf>, known: &[Cached]) -> Vec<NetworkConf> {
     let mut confs: Vec<NetworkConf> = usable.collect();
-    for cached in known.iter().filter(|cached| cached.network.as_str() != loopback::NETWORK) {
+    for cached in known.iter().filter(|cached| !loopback::is_loopback(cached)) {
         if confs.iter().any(|conf| conf.name == cached.network.as_str()) {
             continue;
         }

@@ -191,7 +191,7 @@ impl Builder {
             .del_errors(libcni::DelErrors::CarryOn)
             .absence_errors(libcni::AbsenceErrors::CountAsDone)
             .build();
-        let folder = Folder::new(&settings.conf_dir, runtime.clone()).with(given);
+        let folder = Folder::new(settings.conf_dir.clone(), given, runtime.clone());
         let inner = Inner { settings, runtime, folder, locks: Locks::default() };
         Ok(Pods { inner: Arc::new(inner), cancellation: None, until: None })
     }
@@ -224,13 +224,12 @@ impl Pods {
         Self { until: Some(self.until.map_or(deadline, |until| until.min(deadline))), ..self.clone() }
     }
 
-    /// The deadline of an operation that begins now.
     pub(crate) fn deadline(&self) -> Instant {
         let own = Instant::now() + self.inner.settings.deadline.min(DEADLINE_MAX);
         self.until.map_or(own, |until| until.min(own))
     }
 
-    /// The current networks of the folder: where nothing has changed, the same `Arc` as before.
+    /// The current networks of the folder.
     pub async fn networks(&self) -> Arc<Networks> {
         self.inner.folder.networks().await
     }
@@ -252,7 +251,6 @@ impl Pods {
         Ok(known)
     }
 
-    /// The runtime for one operation.
     pub(crate) fn runtime(&self, until: Instant) -> Runtime {
         let runtime = self.inner.runtime.until(until);
         match &self.cancellation {
@@ -306,10 +304,9 @@ fn rank(cached: &Cached) -> (bool, usize, usize, String) {
     let ifname = cached.attachment.id.ifname.as_str();
     let index =
         pod_attachments::Position::find_in(&cached.attachment.capability_args).map_or(usize::MAX, |place| place.index);
-    (cached.network.as_str() != loopback::NETWORK, index, ifname.len(), ifname.to_owned())
+    (!loopback::is_loopback(cached), index, ifname.len(), ifname.to_owned())
 }
 
-/// The pod of an entry.
 pub(crate) fn pod_of(cached: &Cached) -> crate::PodId {
     let text = |key| cached.attachment.args.find(key).unwrap_or_default().to_owned();
     crate::PodId {

@@ -11,7 +11,6 @@
 // Input.
 pub mod pod;
 mod pod_attachments;
-pub mod quantity;
 
 // The networks.
 pub mod networks;
@@ -21,7 +20,6 @@ mod gc;
 mod handle;
 mod loopback;
 mod ready;
-mod sandbox_state;
 mod set_up;
 mod status;
 mod tear_down;
@@ -31,12 +29,12 @@ mod error;
 mod lock;
 mod pod_spans;
 
-pub use error::{BandwidthError, Error, KnownNetworks, RequestError, SetUpError};
-pub use gc::{Collected, Gc};
+pub use error::{Error, KnownNetworks, RequestError, SetUpError};
+pub use gc::Collected;
 pub use handle::{Builder, DEFAULT_CONF_DIR, DEFAULT_DEADLINE, DEFAULT_UNDO_DEADLINE, Order, Pods};
 pub use libcni;
 pub use lock::{Busy, Operation, Task};
-pub use loopback::{Loopback, PodNetns, PodNetnsError};
+pub use loopback::Loopback;
 pub use networks::{Network, Networks, PassedOver};
 pub use pod::{Bandwidth, Dns, NetworkRequest, Pod, PodId, PortMapping};
 pub use ready::{NotReady, NotReadyReason};

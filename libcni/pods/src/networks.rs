@@ -1,4 +1,4 @@
-//! The networks of a folder: read once ([`Networks::read`]), or again for each query ([`Folder`]).
+//! The networks of a folder, read again for each query.
 //!
 //! `*.conflist` are lists of plugins, `*.conf` and `*.json` single plugins; all three count together, in the order of
 //! their file names, and the first usable one is the default network. An unusable file is skipped, and reported with
@@ -8,8 +8,8 @@
 //! each of these reports by VERSION that it supports the file's version. Whether the node can serve ADD is a separate
 //! question, which STATUS answers.
 //!
-//! Reading order: the outcome (this file), the search (`scan`), the checks (`usable`, `versions`), and the comparison with
-//! the last reading (`folder`).
+//! Reading order: the outcome (this file), the search (`scan`), the checks (`usable`, `versions`), and repeated
+//! queries (`folder`).
 
 mod folder;
 mod reason;
@@ -17,16 +17,11 @@ mod scan;
 mod usable;
 mod versions;
 
-pub use folder::Folder;
+pub(crate) use folder::Folder;
 pub use reason::{PassedOver, Problem, Reason};
 
-use libcni::{NetworkConf, Runtime};
+use libcni::NetworkConf;
 use std::collections::BTreeSet;
-use std::path::Path;
-use versions::Versions;
-
-/// The extensions of files with networks.
-const EXTENSIONS: &[&str] = &["conflist", "conf", "json"];
 
 /// A usable network.
 #[derive(Debug, Clone)]
@@ -49,13 +44,6 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Reads a folder once, and asks each executable for its versions. Errors are part of the result.
-    ///
-    /// An executable has 5 seconds to answer; all are asked at the same time.
-    pub async fn read(dir: &Path, runtime: &Runtime) -> Self {
-        usable::select(scan::scan(dir, &[], runtime.plugin_path()), runtime, &Versions::default()).await
-    }
-
     /// The default network: the first usable one.
     pub fn default(&self) -> Option<&Network> {
         self.usable.first()

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 pub struct PodId {
     /// `metadata.namespace`; goes into `K8S_POD_NAMESPACE`.
     pub namespace: String,
-    /// `metadata.name`; goes into `K8S_POD_NAME`.
+    /// `metadata.name`; goes into `K8S_POD_NAME`. Empty for a sandbox that is no pod of Kubernetes: no `K8S_*` is set then.
     pub name: String,
     /// `metadata.uid`; goes into `K8S_POD_UID`. May be empty.
     pub uid: String,

@@ -8,12 +8,11 @@
 //! - A single static address is also set in `CNI_ARGS` as `IP`, as podman does, several are not: older plugins read one
 //!   there.
 
-use crate::error::{BandwidthError, KnownNetworks, RequestError};
+use crate::error::{KnownNetworks, RequestError};
 use crate::pod::{Dns, NetworkRequest, Pod, PodId, PortMapping};
-use crate::quantity;
 use cni_spec::{CniError, IfName, NetworkName};
 use ipnetwork::IpNetwork;
-use libcni::{Attachment, CapabilityArgs, NetworkConf};
+use libcni::{CapabilityArgs, NetworkConf, RuntimeConf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +33,6 @@ const PLACE: &str = "pods.place";
 const OFFERED: &[&str] =
     &["dns", "ipRanges", "aliases", "cgroupPath", "io.kubernetes.cri.pod-annotations", "mac", PLACE];
 
-/// The networks that a pod may choose from.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice<'a> {
     pub(crate) usable: Vec<&'a NetworkConf>,
@@ -50,10 +48,9 @@ pub(crate) struct Choice<'a> {
 pub(crate) struct Planned<'a> {
     pub(crate) conf: &'a NetworkConf,
     pub(crate) network: NetworkName,
-    pub(crate) attachment: Attachment,
+    pub(crate) attachment: RuntimeConf,
 }
 
-/// The position of an attachment among those of its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Position {
     /// In the order of the request, from 0.
@@ -116,12 +113,16 @@ pub(crate) fn plan<'a>(pod: &Pod, choice: &Choice<'a>, prefix: &str) -> Result<V
     let ifnames = ifnames(requests, prefix)?;
     let is_default = |conf: &&NetworkConf| choice.default.is_some_and(|default| default.name == conf.name);
     let primary = confs.iter().position(is_default).unwrap_or(0);
-    let shared = Shared::of(pod)?;
+    let of_primary = [
+        ("portMappings", port_mappings(&pod.port_mappings)),
+        ("bandwidth", bandwidth(pod)?),
+        ("ipRanges", ip_ranges(&pod.ip_ranges)),
+    ];
     let mut planned = Vec::new();
     for (index, ((request, conf), ifname)) in requests.iter().zip(confs).zip(ifnames).enumerate() {
         let network = conf.network_name().map_err(RequestError::Argument)?;
         let place = Position { index, is_primary: index == primary };
-        let attachment = attachment(pod, request, &network, ifname, place, &shared)?;
+        let attachment = attachment(pod, request, &network, ifname, place, &of_primary)?;
         planned.push(Planned { conf, network, attachment });
     }
     Ok(planned)
@@ -146,38 +147,24 @@ fn ifnames(requests: &[NetworkRequest], prefix: &str) -> Result<Vec<IfName>, Req
     requests.iter().map(|request| request.ifname.clone().map_or_else(&mut first_free, Ok)).collect()
 }
 
-/// The arguments that are the same for all networks of a pod, parsed once.
-struct Shared {
-    bandwidth: Option<Value>,
-    port_mappings: Option<Value>,
-}
-
-impl Shared {
-    fn of(pod: &Pod) -> Result<Self, RequestError> {
-        Ok(Self { bandwidth: bandwidth(pod)?, port_mappings: port_mappings(&pod.port_mappings) })
-    }
-}
-
 fn attachment(
     pod: &Pod,
     request: &NetworkRequest,
     network: &NetworkName,
     ifname: IfName,
     place: Position,
-    shared: &Shared,
-) -> Result<Attachment, RequestError> {
+    of_primary: &[(&str, Option<Value>)],
+) -> Result<RuntimeConf, RequestError> {
     let container_id = pod.id.sandbox.clone();
-    let mut attachment = Attachment::from(libcni::AttachmentId { container_id, ifname }).netns(&pod.netns);
+    let mut attachment = RuntimeConf::from(libcni::AttachmentId { container_id, ifname }).netns(&pod.netns);
     let mac = request.mac.as_deref().map(mac).transpose()?;
     for (key, value) in args(pod, request, mac.as_deref()) {
         attachment.args.push(key, &value).map_err(RequestError::Argument)?;
     }
     let mut capabilities = BTreeMap::new();
     let mut set = |name: &str, value: Option<Value>| value.map(|value| capabilities.insert(name.to_owned(), value));
-    if place.is_primary {
-        set("portMappings", shared.port_mappings.clone());
-        set("bandwidth", shared.bandwidth.clone());
-        set("ipRanges", ip_ranges(&pod.ip_ranges));
+    for (name, value) in of_primary.iter().filter(|_| place.is_primary) {
+        set(name, value.clone());
     }
     set("dns", pod.dns.as_ref().map(dns));
     set("ips", some(&request.ips).map(|ips| ips.iter().map(address).collect()));
@@ -196,21 +183,23 @@ fn attachment(
     Ok(attachment)
 }
 
-/// The pod's identity. Unknown keys are to be ignored, otherwise `host-local` would refuse these.
+/// The pod's identity, if it has a name. Unknown keys are to be ignored, otherwise `host-local` would refuse these.
 pub(crate) fn pod_args(id: &PodId) -> Vec<(&'static str, String)> {
-    let mut pairs = vec![
-        ("IgnoreUnknown", "1".to_owned()),
+    let mut pairs = vec![("IgnoreUnknown", "1".to_owned())];
+    if id.name.is_empty() {
+        return pairs;
+    }
+    pairs.extend([
         ("K8S_POD_NAMESPACE", id.namespace.clone()),
         ("K8S_POD_NAME", id.name.clone()),
         ("K8S_POD_INFRA_CONTAINER_ID", id.sandbox.to_string()),
-    ];
+    ]);
     if !id.uid.is_empty() {
         pairs.push(("K8S_POD_UID", id.uid.clone()));
     }
     pairs
 }
 
-/// `CNI_ARGS`.
 fn args<'a>(pod: &'a Pod, request: &NetworkRequest, mac: Option<&str>) -> Vec<(&'a str, String)> {
     let mut pairs = pod_args(&pod.id);
     if let [ip] = &request.ips[..] {
@@ -281,14 +270,32 @@ fn bandwidth(pod: &Pod) -> Result<Option<Value>, RequestError> {
     Ok((!value.is_empty()).then_some(Value::Object(value)))
 }
 
-/// Bits a second.
 fn limit(pod: &Pod, annotation: &'static str, own: Option<u64>) -> Result<Option<u64>, RequestError> {
     let Some(text) = pod.annotations.get(annotation).filter(|_| own.is_none()) else { return Ok(own) };
-    let read = || -> Result<u64, BandwidthError> {
-        let value = u64::try_from(quantity::parse(text)?).unwrap_or(0);
-        if BANDWIDTH.contains(&value) { Ok(value) } else { Err(BandwidthError::Range) }
+    let refused = || RequestError::Annotation { annotation, value: text.clone() };
+    bits(text).filter(|bits| BANDWIDTH.contains(bits)).map(Some).ok_or_else(refused)
+}
+
+/// Parses a quantity in Kubernetes' notation (`apimachinery/pkg/api/resource`): a number, then a suffix or an exponent.
+/// Exact: no floating point; what is left of a bit rounds up.
+fn bits(text: &str) -> Option<u64> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let (number, suffix) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    // A second point is no digit either.
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let decimal = (-3..).zip(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"]).find(|(_, name)| *name == suffix);
+    let binary = (1..).zip(["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]).find(|(_, name)| *name == suffix);
+    let tens: i32 = match (decimal, binary) {
+        (Some((thousands, _)), _) => 3 * thousands,
+        (None, Some(_)) => 0,
+        (None, None) => suffix.strip_prefix(['e', 'E'])?.parse().ok()?,
     };
-    read().map(Some).map_err(|reason| RequestError::Annotation { annotation, value: text.clone(), reason })
+    let units = digits.checked_mul(1 << (10 * binary.map_or(0, |(kilos, _)| kilos)))?;
+    let tens = tens.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let power = 10_u128.checked_pow(tens.unsigned_abs())?;
+    let bits = if tens < 0 { units.div_ceil(power) } else { units.checked_mul(power)? };
+    u64::try_from(bits).ok()
 }
 
 /// The parts of a pod's request that a tear-down can use: what no set-up could have used is left out.

@@ -59,13 +59,6 @@ impl fmt::Display for NotReady {
 
 impl std::error::Error for NotReady {}
 
-impl NotReady {
-    /// Whether existing pods may have limited connectivity, too (code 51).
-    pub fn limits_connectivity(&self) -> bool {
-        self.reasons.iter().any(|reason| matches!(reason, NotReadyReason::LimitedConnectivity { .. }))
-    }
-}
-
 impl NotReadyReason {
     fn of(network: &NetworkConf, error: libcni::Error) -> Self {
         let network = network.name.clone();
@@ -105,7 +98,7 @@ impl Pods {
         let want = self.settings().min_networks;
         let is_default = |conf: &NetworkConf| choice.default.is_some_and(|default| default.name == conf.name);
         let default_fails = failing.iter().any(|(conf, _)| is_default(conf));
-        let lo = matches!(self.settings().loopback, Loopback::Plugin).then(loopback::network).and_then(Result::ok);
+        let lo = (self.settings().loopback == Loopback::Plugin).then(loopback::network).and_then(Result::ok);
         let lo_error = match &lo {
             Some(conf) => ask(conf).await.err().map(|error| NotReadyReason::of(conf, error)),
             None => None,

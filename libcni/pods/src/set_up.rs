@@ -3,17 +3,16 @@
 use crate::error::{Error, SetUpError};
 use crate::handle::{Order, Pods};
 use crate::lock::Operation;
-use crate::loopback::{self, Loopback, PodNetns};
+use crate::loopback::{self, Loopback};
 use crate::pod::Pod;
 use crate::pod_attachments::{self, Planned};
 use crate::pod_spans;
-use crate::sandbox_state::{self, SandboxState};
 use crate::status::Status;
 use cni_spec::{AddResult, IfName, NetworkName};
 use futures::future::join_all;
-use libcni::{Attachment, AttachmentId, NetworkConf};
+use libcni::{Cached, Namespace, NetworkConf, RuntimeConf};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 impl Pods {
@@ -21,8 +20,7 @@ impl Pods {
     ///
     /// Different networks are set up at the same time, unless [`crate::Builder::order`] says otherwise. If one fails,
     /// the others may finish, within the deadline; then all are taken down, newest first, `lo` last. What could not be
-    /// taken down stays in the cache, so that [`Pods::tear_down`] finishes it. `lo` that was up before stays up with
-    /// [`crate::Loopback::By`].
+    /// taken down stays in the cache, so that [`Pods::tear_down`] finishes it.
     ///
     /// A pod that is already set up as requested is left as it is, and its status returned, even if the configuration
     /// has changed since. One whose set-up did not finish, because the runtime ended during it, is taken down first.
@@ -45,7 +43,7 @@ impl Pods {
         let planned =
             pod_attachments::plan(pod, &choice, &self.settings().prefix).map_err(|error| failed(error.into()))?;
         let cached = self.cached(Some(&pod.id.sandbox)).map_err(failed)?;
-        match sandbox_state::of(pod, &planned, &cached, &self.settings().loopback).await.map_err(failed)? {
+        match find_state(pod, &planned, &cached).map_err(failed)? {
             SandboxState::Nothing => {}
             SandboxState::Up(status) => {
                 tracing::info!("the pod is up already");
@@ -64,103 +62,120 @@ impl Pods {
         let failed = |error| SetUpError { pod: pod.id.clone(), errors: vec![error], left: Vec::new() };
         let lo = self.lo_up(pod, until).await.map_err(failed)?;
         let done = self.add_all(planned, until).await;
-        if done.errors.is_empty() {
-            let status = Status::of_results(planned, done.results);
+        if done.iter().all(|(_, outcome)| outcome.is_ok()) {
+            let results: BTreeMap<_, _> =
+                done.into_iter().filter_map(|(index, outcome)| Some((index, outcome.ok()?))).collect();
+            let status = Status::of_results(planned, results.into_values());
             for warning in status.warnings() {
                 tracing::warn!("pod {}/{}: {warning}", pod.id.namespace, pod.id.name);
             }
             return Ok(status);
         }
         let begin = Instant::now().min(until);
-        let newest_first = done.finished.iter().rev().filter_map(|index| planned.get(*index));
         let mut left = Vec::new();
         // If it was cancelled or out of time, it is rolled back all the same.
         let runtime = self.inner.runtime.until(begin + self.settings().undo_time());
-        for Planned { conf, network, attachment } in newest_first {
+        let newest_first = done.iter().rev().filter(|(_, outcome)| outcome.is_ok());
+        for Planned { conf, network, attachment } in newest_first.filter_map(|(index, _)| planned.get(*index)) {
             let outcome = Box::pin(runtime.del(conf, attachment)).await;
             left.extend(outcome.err().map(|error| network_error(network, &attachment.id.ifname, error)));
         }
-        left.extend(self.lo_down(lo, &pod.netns, &runtime).await.err());
-        Err(SetUpError { pod: pod.id.clone(), errors: done.errors, left })
+        if let Some((conf, attachment)) = lo {
+            let outcome = Box::pin(runtime.del(&conf, &attachment)).await;
+            left.extend(outcome.err().map(|error| loopback::failed("set down", &error)));
+        }
+        let errors: BTreeMap<_, _> =
+            done.into_iter().filter_map(|(index, outcome)| Some((index, outcome.err()?))).collect();
+        Err(SetUpError { pod: pod.id.clone(), errors: errors.into_values().collect(), left })
     }
 
-    /// Sets up all networks, as far as possible.
-    async fn add_all(&self, planned: &[Planned<'_>], until: Instant) -> Done {
+    /// The outcomes of the networks by their position in the request, in the order of time. After an error its group ends.
+    async fn add_all(&self, planned: &[Planned<'_>], until: Instant) -> Vec<(usize, Result<AddResult, Error>)> {
         let runtime = self.runtime(until);
-        let done = Mutex::new(Progress::default());
-        let note = |note: &dyn Fn(&mut Progress)| note(&mut done.lock().unwrap_or_else(PoisonError::into_inner));
+        let done = Mutex::new(Vec::new());
         let in_turn = async |group: Vec<usize>| {
-            for (index, Planned { conf, network, attachment }) in
-                group.into_iter().filter_map(|index| Some((index, planned.get(index)?)))
-            {
-                match Box::pin(runtime.add(conf, attachment)).await {
-                    Ok(result) => note(&|done| {
-                        done.finished.push(index);
-                        done.results.insert(index, result.clone());
-                    }),
-                    Err(error) => {
-                        let error = network_error(network, &attachment.id.ifname, error);
-                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                        done.errors.insert(index, error);
-                        return;
-                    }
+            for index in group {
+                let Some(Planned { conf, network, attachment }) = planned.get(index) else { continue };
+                let outcome = Box::pin(runtime.add(conf, attachment)).await;
+                let outcome = outcome.map_err(|error| network_error(network, &attachment.id.ifname, error));
+                let is_error = outcome.is_err();
+                done.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
+                if is_error {
+                    return;
                 }
             }
         };
         join_all(groups(planned, self.settings().order).into_iter().map(in_turn)).await;
-        let Progress { results, errors, finished } = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Done { results: results.into_values().collect(), errors: errors.into_values().collect(), finished }
+        done.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets `lo` up, by the configured method.
-    async fn lo_up(&self, pod: &Pod, until: Instant) -> Result<Lo, Error> {
-        match &self.settings().loopback {
-            Loopback::None => Ok(Lo::Unowned),
-            Loopback::By(pod_netns) => match loopback::up(pod_netns, &pod.netns).await? {
-                true => Ok(Lo::Callers(Arc::clone(pod_netns))),
-                false => Ok(Lo::Unowned),
-            },
-            Loopback::Plugin => {
-                let (conf, attachment) = lo_attachment(pod)?;
-                let outcome = Box::pin(self.runtime(until).add(&conf, &attachment)).await;
-                outcome.map_err(|error| loopback_error("set up", &error))?;
-                Ok(Lo::Plugins(Box::new((conf, attachment))))
-            }
+    /// Sets `lo` up by the plugin, if that is configured. Returns what a rollback has to delete.
+    async fn lo_up(&self, pod: &Pod, until: Instant) -> Result<Option<(NetworkConf, RuntimeConf)>, Error> {
+        if self.settings().loopback == Loopback::None {
+            return Ok(None);
+        }
+        let (conf, attachment) = loopback::attachment(pod)?;
+        let outcome = Box::pin(self.runtime(until).add(&conf, &attachment)).await;
+        outcome.map_err(|error| loopback::failed("set up", &error))?;
+        Ok(Some((conf, attachment)))
+    }
+}
+
+/// The state of a sandbox in the cache, as a set-up finds it.
+enum SandboxState {
+    Nothing,
+    Up(Status),
+    /// A set-up began and did not finish, or its namespace is gone.
+    Unfinished,
+}
+
+/// Compares the request with the cache. The networks' configuration does not count: a pod keeps its network when the
+/// file changes.
+fn find_state(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) -> Result<SandboxState, Error> {
+    if cached.is_empty() {
+        return Ok(SandboxState::Nothing);
+    }
+    let networks: Vec<_> = cached.iter().filter(|cached| !loopback::is_loopback(cached)).collect();
+    if cached.iter().any(|cached| !cached.is_complete()) || networks.is_empty() {
+        return Ok(SandboxState::Unfinished);
+    }
+    let already = |difference| Error::AlreadyUp { difference };
+    for cached in &networks {
+        let is_it = |planned: &&Planned| is_same(planned, cached);
+        let (network, ifname) = (&cached.network, &cached.attachment.id.ifname);
+        match planned.iter().find(is_it).map(|planned| difference(&planned.attachment, &cached.attachment)) {
+            None => return Err(already(format!("on network {network} as {ifname}, which is not asked for"))),
+            Some(Some(difference)) => return Err(already(format!("{difference} of network {network} is another"))),
+            Some(None) => {}
         }
     }
-
-    async fn lo_down(&self, lo: Lo, netns: &str, runtime: &libcni::Runtime) -> Result<(), Error> {
-        match lo {
-            Lo::Unowned => Ok(()),
-            Lo::Callers(pod_netns) => loopback::down(&pod_netns, netns).await,
-            Lo::Plugins(made) => {
-                Box::pin(runtime.del(&made.0, &made.1)).await.map_err(|error| loopback_error("set down", &error))
-            }
-        }
+    let is_there = |planned: &Planned| networks.iter().any(|cached| is_same(planned, cached));
+    if !planned.iter().all(is_there) {
+        return Ok(SandboxState::Unfinished);
     }
+    // The same path may now lead to another namespace.
+    let is_elsewhere = |cached: &&Cached| cached.namespace() == Namespace::Gone;
+    if Namespace::of(&pod.netns) == Namespace::Present && networks.iter().any(is_elsewhere) {
+        return Ok(SandboxState::Unfinished);
+    }
+    Ok(SandboxState::Up(Status::of_cached(networks.iter().copied())?))
 }
 
-/// The component that set `lo` up, and has to set it down after a failure.
-enum Lo {
-    /// Nothing to take back: `lo` was up before, or another component sets it up.
-    Unowned,
-    Callers(Arc<dyn PodNetns>),
-    Plugins(Box<(NetworkConf, Attachment)>),
+fn is_same(planned: &Planned<'_>, cached: &Cached) -> bool {
+    planned.network == cached.network && planned.attachment.id == cached.attachment.id
 }
 
-/// The outcomes of the networks, by their position in the request.
-#[derive(Default)]
-struct Progress {
-    results: BTreeMap<usize, AddResult>,
-    errors: BTreeMap<usize, Error>,
-    /// In the order of time.
-    finished: Vec<usize>,
-}
-
-struct Done {
-    results: Vec<AddResult>,
-    errors: Vec<Error>,
-    finished: Vec<usize>,
+fn difference(wanted: &RuntimeConf, had: &RuntimeConf) -> Option<&'static str> {
+    let capabilities = |attachment: &RuntimeConf| -> BTreeMap<String, String> {
+        attachment.capability_args.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    if wanted.netns != had.netns {
+        return Some("the network namespace");
+    }
+    if wanted.args != had.args {
+        return Some("an argument (CNI_ARGS)");
+    }
+    (capabilities(wanted) != capabilities(had)).then_some("a capability argument")
 }
 
 /// Groups of attachments: within a group they are set up one after the other; the groups run at the same time.
@@ -173,22 +188,6 @@ fn groups(planned: &[Planned<'_>], order: Order) -> Vec<Vec<usize>> {
         by_network.entry(&planned.network).or_default().push(index);
     }
     by_network.into_values().collect()
-}
-
-fn lo_attachment(pod: &Pod) -> Result<(NetworkConf, Attachment), Error> {
-    let made = || -> Result<_, cni_spec::CniError> {
-        let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname: IfName::parse(loopback::IFNAME)? };
-        let mut attachment = Attachment::from(id).netns(&pod.netns);
-        for (key, value) in pod_attachments::pod_args(&pod.id) {
-            attachment.args.push(key, &value)?;
-        }
-        Ok((loopback::network()?, attachment))
-    };
-    made().map_err(|error| Error::Request(crate::RequestError::Argument(error)))
-}
-
-fn loopback_error(verb: &'static str, error: &libcni::Error) -> Error {
-    Error::Loopback { verb, reason: error.with_causes() }
 }
 
 pub(crate) fn network_error(network: &NetworkName, ifname: &IfName, error: libcni::Error) -> Error {

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::handle::Pods;
 use crate::lock::Operation;
-use crate::loopback::{self, Loopback};
+use crate::loopback;
 use crate::pod::{Dns, PodId};
 use crate::pod_attachments::{self, Planned, Position};
 use crate::pod_spans;
@@ -71,7 +71,7 @@ impl Status {
         self.networks.iter().flat_map(NetworkStatus::warnings).collect()
     }
 
-    pub(crate) fn of_results(planned: &[Planned<'_>], results: Vec<AddResult>) -> Self {
+    pub(crate) fn of_results(planned: &[Planned<'_>], results: impl Iterator<Item = AddResult>) -> Self {
         let network = |(planned, result): (&Planned<'_>, AddResult)| NetworkStatus {
             network: planned.network.clone(),
             ifname: planned.attachment.id.ifname.clone(),
@@ -184,11 +184,7 @@ impl Pods {
         let until = self.deadline();
         let _turn = self.inner.locks.pod(Operation::Check, pod, until).await?;
         let cached = self.networks_of(pod)?;
-        let lo: Vec<_> = self.cached(Some(&pod.sandbox))?.into_iter().filter(is_loopback).collect();
-        let mut errors = Vec::new();
-        if let (Loopback::By(pod_netns), Some(first)) = (&self.settings().loopback, cached.first()) {
-            errors.extend(loopback::check(pod_netns, &first.attachment.netns).await.err());
-        }
+        let lo: Vec<_> = self.cached(Some(&pod.sandbox))?.into_iter().filter(loopback::is_loopback).collect();
         let runtime = self.runtime(until);
         let check = async |cached: &Cached| {
             let (network, id) = (&cached.network, &cached.attachment.id);
@@ -205,25 +201,20 @@ impl Pods {
                 Err(error) => Err(network_error(network, &id.ifname, error)),
             }
         };
-        errors.extend(join_all(lo.iter().chain(&cached).map(check)).await.into_iter().filter_map(Result::err));
-        Error::all(errors)?;
+        let outcomes = join_all(lo.iter().chain(&cached).map(check)).await;
+        Error::all(outcomes.into_iter().filter_map(Result::err).collect())?;
         Status::of_cached(cached.iter())
     }
 
     /// The cached attachments of a pod, without loopback.
     fn networks_of(&self, pod: &PodId) -> Result<Vec<Cached>, Error> {
         let mut cached = self.cached(Some(&pod.sandbox))?;
-        cached.retain(|cached| !is_loopback(cached));
+        cached.retain(|cached| !loopback::is_loopback(cached));
         if cached.is_empty() {
             return Err(Error::NotUp { pod: pod.clone(), cache: self.settings().cache_dir.clone() });
         }
         Ok(cached)
     }
-}
-
-/// Whether the entry is that of [`Loopback::Plugin`].
-fn is_loopback(cached: &Cached) -> bool {
-    cached.network.as_str() == loopback::NETWORK
 }
 
 #[cfg(test)]

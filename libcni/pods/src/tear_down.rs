@@ -10,7 +10,7 @@ use crate::pod_spans;
 use crate::set_up::network_error;
 use cni_spec::exec::GRACE;
 use cni_spec::{CniArgs, Code, IfName};
-use libcni::{Attachment, AttachmentId, Cached};
+use libcni::{AttachmentId, Cached, RuntimeConf};
 use std::time::Instant;
 
 /// The pod that is to be taken down: its [`PodId`], or the whole [`Pod`] of the set-up, which helps where the cache has
@@ -60,11 +60,6 @@ impl Pods {
             self.del_all(&cached, &choice, until).await
         };
         errors.extend(self.del_lost(pod, &cached, &choice, until).await);
-        let netns = cached.iter().map(|cached| cached.attachment.netns.as_str()).find(|netns| !netns.is_empty());
-        let netns = netns.unwrap_or(&pod.netns);
-        if let (Loopback::By(pod_netns), false) = (&self.settings().loopback, netns.is_empty()) {
-            errors.extend(loopback::down(pod_netns, netns).await.err());
-        }
         Error::all(errors)
     }
 
@@ -114,9 +109,14 @@ impl Pods {
                 errors.push(error);
             }
         }
-        if matches!(self.settings().loopback, Loopback::Plugin) {
-            let outcome = self.del_lo(&pod, until).await;
-            errors.extend(outcome.err());
+        if self.settings().loopback == Loopback::Plugin {
+            match loopback::attachment(&pod) {
+                Ok((conf, attachment)) => {
+                    let outcome = Box::pin(self.runtime(until).del(&conf, &attachment)).await;
+                    errors.extend(outcome.err().map(|error| loopback::failed("set down", &error)));
+                }
+                Err(error) => errors.push(error),
+            }
         }
         errors
     }
@@ -133,7 +133,7 @@ impl Pods {
             for ifname in ifnames {
                 let Ok(network) = conf.network_name() else { continue };
                 let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname };
-                let mut attachment = Attachment::from(id).netns(netns);
+                let mut attachment = RuntimeConf::from(id).netns(netns);
                 attachment.args = CniArgs::from_pairs(
                     pod_attachments::pod_args(&pod.id)
                         .into_iter()
@@ -145,14 +145,5 @@ impl Pods {
             }
         }
         errors
-    }
-
-    async fn del_lo(&self, pod: &Pod, until: Instant) -> Result<(), Error> {
-        let down = |reason: String| Error::Loopback { verb: "set down", reason };
-        let ifname = IfName::parse(loopback::IFNAME).map_err(|error| down(error.to_string()))?;
-        let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname };
-        let conf = loopback::network().map_err(|error| down(error.to_string()))?;
-        let attachment = Attachment::from(id).netns(&pod.netns);
-        Box::pin(self.runtime(until).del(&conf, &attachment)).await.map_err(|error| down(error.with_causes()))
     }
 }

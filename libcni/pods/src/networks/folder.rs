@@ -1,12 +1,13 @@
 //! A folder whose networks always match the disk.
 //!
-//! Each query reads the files and looks the executables up, which takes some tens of microseconds. Only where something
-//! differs from the last reading are executables asked for their versions. So there is no watch that could miss a
-//! change behind a link, a mount or a network file system, and no limit of watches to reach.
+//! Each query reads the files and looks the executables up, which takes some tens of microseconds. Only executables that
+//! changed are asked for their versions. So there is no watch that could miss a change behind a link, a mount or a network
+//! file system, and no limit of watches to reach.
 
-use super::scan::{Executable, Lookup, Scan, Seen, scan};
+use super::scan::{Executable, Lookup, Scan, scan};
 use super::versions::Versions;
-use super::{Networks, usable};
+use super::{Networks, Reason, usable};
+use cni_spec::Code;
 use libcni::{NetworkConf, Runtime};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -18,102 +19,57 @@ use tokio::sync::Mutex;
 /// written.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(200);
 
-/// A folder of networks. All methods take `&self`, and any number of tasks may use it at the same time.
-///
-/// ```no_run
-/// # async fn example() {
-/// use pods::networks::Folder;
-///
-/// let folder = Folder::new("/etc/cni/net.d", libcni::Runtime::builder().build());
-/// let networks = folder.networks().await;
-/// println!("{} networks", networks.usable.len());
-/// for file in &networks.passed_over {
-///     println!("{file}");
-/// }
-/// # }
-/// ```
+/// A folder of networks, after those that the runtime has given. Any number of tasks may use it at the same time.
 ///
 /// An executable counts as changed when its inode, size or times differ; a script's interpreter does not count.
 #[derive(Debug)]
-pub struct Folder {
+pub(crate) struct Folder {
     dir: PathBuf,
     given: Vec<NetworkConf>,
     runtime: Runtime,
     versions: Versions,
-    /// Held while reading and asking: callers that come meanwhile share the outcome.
-    last: Mutex<Option<Last>>,
+    /// Held while reading and asking, so that callers at the same time ask an executable once.
+    last: Mutex<Last>,
 }
 
-/// The last reading.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Last {
-    seen: Seen,
-    networks: Arc<Networks>,
-    /// When an executable that failed has to be asked again.
-    retry_at: Option<Instant>,
-    /// The time at which a file was first seen that may be in the middle of being written.
+    networks: Option<Arc<Networks>>,
+    /// The time at which one of their files was first seen that may be in the middle of being written.
     unfinished: Option<Instant>,
 }
 
 impl Last {
-    /// Whether the networks are still those of a new reading, or the new one may lack a network because its file is unfinished.
-    fn holds(&mut self, scan: &Scan, seen: &Seen) -> bool {
-        if *seen == self.seen {
-            self.unfinished = None;
-            return self.retry_at.is_none_or(|at| Instant::now() < at);
+    /// The last networks, if a new reading may lack one of them because its file is unfinished.
+    fn find_while_unfinished(&mut self, scan: &Scan) -> Option<Arc<Networks>> {
+        let networks = self.networks.as_ref()?;
+        let is_used = |path: &Path| networks.usable.iter().any(|network| network.conf.path() == Some(path));
+        let is_cut = |reason: &Reason| matches!(reason, Reason::Invalid { error, .. } if error.code == Code::DECODING);
+        let is_unfinished = scan.files.iter().any(|(path, file)| file.as_ref().is_err_and(is_cut) && is_used(path));
+        if !is_unfinished || self.unfinished.get_or_insert_with(Instant::now).elapsed() >= WRITTEN_WITHIN {
+            return None;
         }
-        let is_used = |path: &Path| self.networks.usable.iter().any(|network| network.conf.path() == Some(path));
-        scan.files.iter().any(|(path, file)| file.is_err() && is_used(path))
-            && seen.may_be_unfinished(&self.seen)
-            && self.unfinished.get_or_insert_with(Instant::now).elapsed() < WRITTEN_WITHIN
+        Some(networks.clone())
     }
 }
 
 impl Folder {
-    /// A folder, which need not exist yet. Reads nothing.
-    pub fn new(dir: impl AsRef<Path>, runtime: Runtime) -> Self {
-        Self {
-            dir: dir.as_ref().to_owned(),
-            given: Vec::new(),
-            runtime,
-            versions: Versions::default(),
-            last: Mutex::default(),
-        }
+    /// A folder, which need not exist yet. Reads nothing. A file with the name of a given network is ignored.
+    pub(crate) fn new(dir: PathBuf, given: Vec<NetworkConf>, runtime: Runtime) -> Self {
+        Self { dir, given, runtime, versions: Versions::default(), last: Mutex::default() }
     }
 
-    /// The folder with these networks before those of its files. One of a file that has the name of one of these is ignored.
-    pub fn with(mut self, given: Vec<NetworkConf>) -> Self {
-        self.given = given;
-        self
-    }
-
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// The current networks: where nothing has changed, the same `Arc` as before. May be dropped at any point. Has to be
-    /// called in a tokio runtime with I/O and time enabled.
-    pub async fn networks(&self) -> Arc<Networks> {
+    /// The current networks. May be dropped at any point. Has to be called in a tokio runtime with I/O and time enabled.
+    pub(crate) async fn networks(&self) -> Arc<Networks> {
         let mut last = self.last.lock().await;
-        let begin = Instant::now();
         let scan = scan(&self.dir, &self.given, self.runtime.plugin_path());
-        let seen = scan.seen();
-        if let Some(last) = last.as_mut()
-            && last.holds(&scan, &seen)
-        {
-            return last.networks.clone();
+        if let Some(networks) = last.find_while_unfinished(&scan) {
+            return networks;
         }
         let executables: HashSet<Executable> = scan.executables.values().filter_map(Lookup::found).cloned().collect();
         let networks = Arc::new(usable::select(scan, &self.runtime, &self.versions).await);
-        tracing::debug!(
-            dir = %self.dir.display(),
-            usable = networks.usable.len(),
-            passed_over = networks.passed_over.len(),
-            elapsed_us = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX),
-            "read the networks"
-        );
-        let retry_at = self.versions.keep(&executables);
-        *last = Some(Last { seen, networks: networks.clone(), retry_at, unfinished: None });
+        self.versions.forget_others(&executables);
+        *last = Last { networks: Some(networks.clone()), unfinished: None };
         networks
     }
 }

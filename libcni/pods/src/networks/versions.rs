@@ -15,7 +15,6 @@ const FAILURE_HOLDS: Duration = Duration::from_secs(30);
 /// At most one part in this many of the time is spent on asking an executable that fails.
 const FAILURE_SHARE: u32 = 20;
 
-/// The answer of an executable.
 pub(super) type Answer = Result<VersionInfo, CniError>;
 
 /// The answers. The path is part of the key: one file may be many plugins by its name.
@@ -55,11 +54,9 @@ impl Versions {
         holds.then(|| remembered.answer.clone())
     }
 
-    /// Drops all other answers, and returns when the first failure of these has to be retried.
-    pub(super) fn keep(&self, executables: &HashSet<Executable>) -> Option<Instant> {
-        let mut answers = self.lock();
-        answers.retain(|executable, _| executables.contains(executable));
-        answers.values().filter_map(|remembered| remembered.until).min()
+    /// Drops the answers of all executables but these.
+    pub(super) fn forget_others(&self, executables: &HashSet<Executable>) {
+        self.lock().retain(|executable, _| executables.contains(executable));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Executable, Remembered>> {

@@ -71,7 +71,7 @@ fn a_pod_that_hangs_blocks_its_own_calls_only_which_name_it_and_can_be_cancelled
                 soon().tear_down(&slow.id).await.unwrap_err(),
                 soon().tear_down(&another).await.unwrap_err(),
                 soon().check(&slow.id).await.unwrap_err(),
-                soon().gc(&[]).without_inventory().await.unwrap_err(),
+                soon().gc_without_inventory(&[]).await.unwrap_err(),
             ];
             assert_eq!(test_node.log(), "");
             let (quick, _) = test_node.pod("quick");
@@ -116,6 +116,9 @@ async fn dropped(test_node: &TestNode, is_forgotten: bool) {
     };
     drop(set_up);
     assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
+    let error = pods.check(&slow.id).await.unwrap_err().to_string();
+    assert!(error.contains("network slow, interface eth1: its set-up did not finish; tear the pod down"), "{error}");
+    assert!(pods.status(&slow.id).await.unwrap().networks.iter().any(|network| network.result.is_none()));
     if !is_forgotten {
         pods.tear_down(&slow.id).await.unwrap();
         assert!(has_ended(&pid));

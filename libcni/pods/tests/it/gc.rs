@@ -1,16 +1,11 @@
-//! Garbage collection, and many pods at once with one in the middle.
+//! Garbage collection.
 
 use crate::set_up::on;
 use crate::test_node::{GOOD, but, failing, on_node};
 use expect_test::expect;
-use futures::future::join_all;
-use pods::libcni::cni_spec::{CniError, ContainerId, IfName};
-use pods::libcni::inventory::{Inventory, Life, OnNode};
-use pods::libcni::{AttachmentId, NetworkConf};
+use pods::libcni::cni_spec::ContainerId;
 use pods::{Loopback, Order};
 use serde_json::Value;
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The valid attachments that a plugin's GC got.
 fn valid(stdin: &str) -> Vec<String> {
@@ -44,7 +39,7 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
         // net-b is in the cache only, and the cache has the configuration.
         std::fs::remove_file(test_node.conf_dir().join("30-b.conflist")).unwrap();
 
-        let collected = test_node.pods().gc(&live).without_inventory().await.unwrap();
+        let collected = test_node.pods().gc_without_inventory(&live).await.unwrap();
         assert_eq!(collected.pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["dead"]);
         assert_eq!(collected.networks, ["office", "net-a", "net-b"]);
         assert_eq!(test_node.leases("office").len(), 2);
@@ -68,42 +63,8 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
         "#]]
         .assert_debug_eq(&valid(&test_node.read("stdin.a..GC")));
         // No sandbox is alive.
-        pods.gc(&[]).without_inventory().await.unwrap();
+        pods.gc_without_inventory(&[]).await.unwrap();
         test_node.assert_nothing_left();
-    });
-}
-
-/// An inventory that lists what the test puts in it.
-struct Fixed(Vec<OnNode>);
-
-impl Inventory for Fixed {
-    fn list(&self, _: &NetworkConf, _: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
-        Ok(self.0.clone())
-    }
-}
-
-/// Another runtime on the same network has a cache of its own.
-#[test]
-fn with_an_inventory_what_another_cache_knows_and_lives_is_kept() {
-    on_node(async |test_node| {
-        test_node.bridge("10-office", "office", 1);
-        let (theirs, container) = test_node.pod("theirs");
-        let other = test_node.builder().cache_dir(test_node.dir().join("other-cache")).build().unwrap();
-        other.set_up(&theirs).await.unwrap();
-        let (own, _own_container) = test_node.pod("own");
-        let pods = test_node.pods();
-        pods.set_up(&own).await.unwrap();
-        let on_node = |pod: &pods::Pod, life| {
-            let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname: IfName::parse("eth0").unwrap() };
-            OnNode { id: Some(id), objects: vec!["link eth0".into()], life }
-        };
-        let node = Fixed(vec![on_node(&theirs, Life::Lives), on_node(&own, Life::Gone)]);
-        let collected = pods.gc(&[]).with_inventory(node).await.unwrap();
-        assert_eq!(collected.pods, [own.id]);
-        assert_eq!(collected.kept, [("office".to_owned(), on_node(&theirs, Life::Lives))]);
-        other.check(&theirs.id).await.unwrap();
-        assert!(container.namespace().find_link("eth0").is_some());
-        other.tear_down(&theirs.id).await.unwrap();
     });
 }
 
@@ -117,7 +78,7 @@ fn a_living_sandbox_with_a_broken_cache_file_keeps_what_it_has() {
         pods.set_up(&pod).await.unwrap();
         let leases = test_node.leases("office");
         std::fs::write(test_node.cache_dir().join("results/office-sandbox-web-eth1"), "").unwrap();
-        pods.gc(std::slice::from_ref(&pod.id.sandbox)).without_inventory().await.unwrap();
+        pods.gc_without_inventory(std::slice::from_ref(&pod.id.sandbox)).await.unwrap();
         assert_eq!((test_node.leases("office"), leases.len()), (leases, 4));
         assert!(container.namespace().find_link("eth1").is_some());
         pods.tear_down(&pod.id).await.unwrap();
@@ -136,13 +97,13 @@ fn errors_are_reported_at_the_end_and_failed_entries_are_kept() {
         pod.networks = vec![on("office"), on("net-a")];
         pods.set_up(&pod).await.unwrap();
         test_node.plugin("a", &but("DEL", &failing(11, "not now")).replace("GOOD", ""));
-        let error = pods.gc(&[]).without_inventory().await.unwrap_err();
+        let error = pods.gc_without_inventory(&[]).await.unwrap_err();
         expect![[r#"network net-a, interface eth1: plugin type="a" failed (delete): not now"#]]
             .assert_eq(&error.to_string());
         assert_eq!(test_node.cache_files(), ["net-a-sandbox-web-eth1"]);
         assert_eq!(valid(&test_node.read("stdin.a..GC")), ["sandbox-web eth1"]);
         test_node.plugin("a", &but("GC", &failing(11, "not now")));
-        let error = pods.gc(&[]).without_inventory().await.unwrap_err();
+        let error = pods.gc_without_inventory(&[]).await.unwrap_err();
         expect![[r#"network net-a: plugin type="a" failed (gc): not now"#]].assert_eq(&error.to_string());
         test_node.assert_nothing_left();
     });
@@ -159,54 +120,7 @@ fn a_network_that_forbids_it_is_left_alone() {
         let pods = test_node.pods();
         let (pod, _) = test_node.pod("web");
         pods.set_up(&pod).await.unwrap();
-        assert!(pods.gc(&[]).without_inventory().await.unwrap().pods.is_empty());
+        assert!(pods.gc_without_inventory(&[]).await.unwrap().pods.is_empty());
         assert_eq!((test_node.log().as_str(), test_node.cache_files().len()), ("ADD a eth0", 1));
-    });
-}
-
-/// Half of them are alive when the collection comes, the other half is dead or coming up.
-#[test]
-fn sixty_four_pods_at_once_and_a_collection_in_the_middle() {
-    on_node(async |test_node| {
-        test_node.bridge("10-office", "office", 1);
-        test_node.bridge("20-lab", "lab", 2);
-        let pods = test_node.pods();
-        // The first port makes the bridges' hardware addresses; results of ADDs beside it may have other ones.
-        let (mut first, _) = test_node.pod("first");
-        first.networks = vec![on("office"), on("lab")];
-        pods.set_up(&first).await.unwrap();
-        let all: Vec<_> = (0..64).map(|number| test_node.pod(&format!("p{number}"))).collect();
-        let live: Vec<_> = all.iter().map(|(pod, _)| pod).chain([&first]).map(|pod| pod.id.sandbox.clone()).collect();
-        let up = AtomicUsize::new(0);
-        let half = tokio::sync::Notify::new();
-        let run = async |number: usize| {
-            let mut pod = all[number].0.clone();
-            pod.networks = vec![on("office"), on("lab")];
-            let status = pods.set_up(&pod).await.unwrap();
-            if up.fetch_add(1, Ordering::SeqCst) == 31 {
-                half.notify_one();
-            }
-            status
-        };
-        let collection = async {
-            half.notified().await;
-            let collected = pods.gc(&live).without_inventory().await.unwrap();
-            assert!(collected.pods.is_empty(), "{collected:?}");
-            up.load(Ordering::SeqCst)
-        };
-        let (statuses, up_then) = futures::future::join(join_all((0..64).map(run)), collection).await;
-        assert!((32..=64).contains(&up_then));
-        let addresses: BTreeSet<_> =
-            statuses.iter().flat_map(|status| &status.networks).flat_map(|network| network.addresses()).collect();
-        assert_eq!(addresses.len(), 64 * 4);
-        for (pod, _) in &all {
-            pods.check(&pod.id).await.unwrap();
-        }
-        // The next collection finds the second half dead, while the first half is taken down by its own operations.
-        let downs = join_all(all[..32].iter().map(|(pod, _)| pods.tear_down(&pod.id)));
-        let (downs, collected) = futures::future::join(downs, pods.gc(&live[..32]).without_inventory()).await;
-        downs.into_iter().for_each(Result::unwrap);
-        assert_eq!(collected.unwrap().pods.len(), 33);
-        test_node.assert_nothing_left();
     });
 }

@@ -5,7 +5,6 @@
 mod check;
 mod deadlines;
 mod gc;
-mod killed;
 mod networks;
 mod ready;
 mod set_up;

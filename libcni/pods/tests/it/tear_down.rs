@@ -2,7 +2,6 @@
 
 use crate::set_up::on;
 use crate::test_node::{GOOD, TestNode, but, failing, on_node};
-use expect_test::expect;
 use pods::libcni::cni_spec::IfName;
 use pods::{NetworkRequest, Pod, PodId};
 use std::time::{Duration, Instant};
@@ -54,45 +53,6 @@ fn with_the_configuration_changed_or_removed() {
         let (pod, _) = up(test_node, &["a"]).await;
         std::fs::remove_dir_all(test_node.conf_dir()).unwrap();
         test_node.pods().tear_down(&pod.id).await.unwrap();
-        test_node.assert_nothing_left();
-    });
-}
-
-#[test]
-fn a_missing_plugin_is_reported_the_rest_is_done_and_a_repetition_finishes() {
-    on_node(async |test_node| {
-        let (pod, container) = up(test_node, &["a", "b", "c"]).await;
-        let pods = test_node.pods();
-        std::fs::remove_file(test_node.node.bin_dir().join("b")).unwrap();
-        let error = pods.tear_down(&pod.id).await.unwrap_err();
-        expect![[r#"network lab, interface eth1: plugin type="b" failed (delete): failed to find plugin "b" in path [/run/testns/bin]. Install b into one of these folders, or correct the type."#]]
-        .assert_eq(&error.to_string());
-        assert!(test_node.log().ends_with("DEL c eth1, DEL a eth1"), "{}", test_node.log());
-        // The other network is gone, as is lo.
-        assert_eq!(test_node.cache_files(), ["lab-sandbox-web-eth1"]);
-        assert!(container.namespace().find_link("eth0").is_none() && !container.namespace().link("lo").up);
-        test_node.plugin("b", GOOD);
-        pods.tear_down(&pod.id).await.unwrap();
-        assert!(test_node.log().ends_with("DEL c eth1, DEL b eth1, DEL a eth1"), "{}", test_node.log());
-        test_node.assert_nothing_left();
-    });
-}
-
-#[test]
-fn every_error_is_reported() {
-    on_node(async |test_node| {
-        let (mut pod, _) = up(test_node, &["a"]).await;
-        test_node.pods().tear_down(&pod).await.unwrap();
-        pod.networks = vec![on("lab"), on("lab")];
-        let pods = test_node.pods();
-        pods.set_up(&pod).await.unwrap();
-        test_node.plugin("a", &but("DEL", &failing(11, "not now")));
-        let error = pods.tear_down(&pod).await.unwrap_err();
-        expect![[r#"network lab, interface eth1: plugin type="a" failed (delete): not now; network lab, interface eth0: plugin type="a" failed (delete): not now"#]]
-        .assert_eq(&error.to_string());
-        assert_eq!((error.each().count(), error.code().unwrap().0), (2, 11));
-        test_node.plugin("a", GOOD);
-        pods.tear_down(&pod).await.unwrap();
         test_node.assert_nothing_left();
     });
 }
@@ -215,7 +175,7 @@ fn a_pod_whose_network_was_refused_comes_up_goes_and_is_collected_once_that_is_m
             pods.tear_down(&pod.id).await.unwrap_err();
             test_node.write("net.d/10-net.conflist", &list.replace("bad", "good"));
             match way {
-                "gc" => drop(pods.gc(&[]).without_inventory().await.unwrap()),
+                "gc" => drop(pods.gc_without_inventory(&[]).await.unwrap()),
                 "tear-down" => pods.tear_down(&pod.id).await.unwrap(),
                 _ => {
                     pods.set_up(&pod).await.unwrap();

@@ -1,11 +1,9 @@
 //! A node with plugins, a folder of networks and a cache: what a runtime works on.
 
-use pods::{Loopback, Pod, PodId, PodNetns, PodNetnsError, Pods};
-use std::os::unix::fs::MetadataExt;
+use pods::{Loopback, Pod, PodId, Pods};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
-use testns::{Container, Namespace, Node, Subject};
+use testns::{Container, Node, Subject};
 
 /// Logs verb and interface, keeps its input and arguments, and prints a result on ADD that gives the pod 10.7.0.5.
 pub(crate) const GOOD: &str = r#"
@@ -23,7 +21,6 @@ pub(crate) fn but(verb: &str, script: &str) -> String {
     format!("if [ \"$CNI_COMMAND\" = {verb} ]; then\n{script}\nfi\n{GOOD}")
 }
 
-/// Fails with this code and message.
 pub(crate) fn failing(code: u32, msg: &str) -> String {
     format!(r#"echo "$CNI_COMMAND $name $CNI_IFNAME" >> "$dir/log"; echo '{{"code":{code},"msg":"{msg}"}}'; exit 1"#)
 }
@@ -35,50 +32,6 @@ pub(crate) struct TestNode {
     pub(crate) node: Node,
 }
 
-/// An inventory as of a runtime that knows networking.
-#[derive(Debug)]
-pub(crate) struct ByTestns;
-
-impl ByTestns {
-    fn open(netns: &str) -> Result<Namespace, PodNetnsError> {
-        let inode = |path: &str| std::fs::metadata(path).map(|found| found.ino());
-        let found = inode(netns).map_err(|error| format!("cannot open {netns}: {error}"))?;
-        if pods::libcni::Namespace::of(netns) != pods::libcni::Namespace::Present {
-            return Err(format!("{netns} is no namespace").into());
-        }
-        match found == inode("/proc/thread-self/ns/net")? {
-            true => Err(format!("{netns} is the node's own").into()),
-            false => Ok(Namespace::at(netns)),
-        }
-    }
-}
-
-impl PodNetns for ByTestns {
-    fn set_lo_up(&self, netns: &str) -> Result<bool, PodNetnsError> {
-        let namespace = Self::open(netns)?;
-        let was_down = !namespace.link("lo").up;
-        namespace.set_up("lo");
-        Ok(was_down)
-    }
-
-    fn set_lo_down(&self, netns: &str) -> Result<(), PodNetnsError> {
-        let Ok(namespace) = Self::open(netns) else { return Ok(()) };
-        if !namespace.links().iter().any(|link| link.up && link.name != "lo") {
-            namespace.set_down("lo");
-        }
-        Ok(())
-    }
-
-    fn is_lo_up(&self, netns: &str) -> Result<bool, PodNetnsError> {
-        Ok(Self::open(netns)?.link("lo").up)
-    }
-
-    fn has_link(&self, netns: &str, name: &str) -> Result<bool, PodNetnsError> {
-        Ok(Self::open(netns)?.find_link(name).is_some())
-    }
-}
-
-/// Runs a test on a node of its own.
 pub(crate) fn on_node(test: impl AsyncFnOnce(&TestNode)) {
     let test_node = TestNode::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -111,7 +64,7 @@ impl TestNode {
             .conf_dir(self.conf_dir())
             .cache_dir(self.cache_dir())
             .plugin_dirs([self.node.bin_dir()])
-            .loopback(Loopback::By(Arc::new(ByTestns)))
+            .loopback(Loopback::None)
             .stderr(|_, _| {})
     }
 
@@ -122,7 +75,7 @@ impl TestNode {
     pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.dir().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // In place at once: the folder is watched.
+        // In place at once: a file that is cut counts as unfinished.
         let unfinished = self.dir().join("unfinished");
         std::fs::write(&unfinished, text).unwrap();
         std::fs::rename(&unfinished, &path).unwrap();
@@ -157,7 +110,6 @@ impl TestNode {
         self.write(&format!("net.d/{file}.conflist"), &list);
     }
 
-    /// A pod with a namespace.
     pub(crate) fn pod(&self, name: &str) -> (Pod, Container) {
         let container = self.node.container_named(&format!("sandbox-{name}"));
         let id = PodId::new("default", name, "", container.id()).unwrap();
@@ -178,7 +130,6 @@ impl TestNode {
         names
     }
 
-    /// Addresses that host-local has reserved.
     pub(crate) fn leases(&self, network: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.dir().join("leases").join(network)) else { return Vec::new() };
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
