@@ -4,13 +4,15 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use cni_filter::Filter;
-use cni_spec::{Attachment, CniError, Code};
+use cni_spec::{AddResult, Attachment, CniError, Code};
+use ipnetwork::IpNetwork;
+use netops::addr::{self, Address};
 use netops::bridge_port::{self, Vlans};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Place, Settings, Target};
 use netops::route::{self, Route};
 use netops::txn::{DeleteLink, Txn};
 use netops::watch::Watch;
-use netops::{Errno, Request, addr};
+use netops::{Errno, Request};
 use skel::Timer;
 
 use crate::attach::DynObserved;
@@ -23,13 +25,9 @@ use crate::{alias, conf, failed, forwarding, host_veth, stacked, veth};
 /// How long a link may take to get ready. The reference gives up after 2.55 s.
 pub const UP_DEADLINE: Duration = Duration::from_secs(5);
 
-/// An ADD under way.
 pub struct Stage<'a> {
-    /// The attachment that is set up.
     pub attachment: &'a Attachment,
-    /// The node and the container.
     pub sides: &'a Sides,
-    /// The names of the attachment's links.
     pub names: &'a Names,
     /// Where steps push what takes them back.
     pub txn: &'a Txn<Undo>,
@@ -44,6 +42,8 @@ pub struct Stage<'a> {
     /// The link of a name that [`Stage::refuse_living`] looked up, until a step asks for it.
     shared: Option<(String, Option<Link>)>,
     container: Option<Link>,
+    /// IPv6 addresses that the kernel has given the container's link while the address plugin ran.
+    present: Vec<IpNetwork>,
     /// The container's link, as far as the answer about its peer describes it: enough to send requests, whose answers have the rest.
     new_peer: Option<Link>,
     queue: Queue,
@@ -85,6 +85,7 @@ impl<'a> Stage<'a> {
             is_host_name_free: false,
             shared: None,
             container: None,
+            present: Vec::new(),
             new_peer: None,
             queue: Queue::Empty,
             filter: None,
@@ -117,6 +118,17 @@ impl<'a> Stage<'a> {
         Ok(found)
     }
 
+    /// Looks which addresses of the lease the container's link has already, by SLAAC: the kernel keeps them.
+    /// Errors: the addresses cannot be read.
+    pub(crate) fn find_present(&mut self, lease: Option<&AddResult>) -> Result<(), CniError> {
+        if lease.is_some_and(|lease| lease.ips.iter().any(|ip| ip.address.is_ipv6())) {
+            let sides = self.sides;
+            let all = addr::list(&sides.container, self.link(Side::Container)?).map_err(failed)?;
+            self.present = all.into_iter().map(|address| address.net).filter(IpNetwork::is_ipv6).collect();
+        }
+        Ok(())
+    }
+
     /// Refuses an attachment that has a host's end whose other end is in a namespace that exists: under another path, or
     /// under another name there. Before anything is changed. By the same call the link that attachments share is looked up.
     /// Errors: code 103: it has one.
@@ -136,7 +148,6 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The links that this ADD has made so far.
     pub(crate) fn made(&self) -> MadeLinks {
         let container = self.container.as_ref().or(self.new_peer.as_ref());
         MadeLinks {
@@ -351,7 +362,9 @@ impl Step<OwnIndex> {
                 stage.push(Side::Container, |link| link::set(&link.into(), &settings))
             }
             Self::Compared(Compared::Addresses(side, addresses)) => {
-                addresses.iter().try_for_each(|address| stage.push(*side, |link| addr::add(link, address)))
+                let is_new = |address: &&Address| *side == Side::Host || !stage.present.contains(&address.net);
+                let new: Vec<&Address> = addresses.iter().filter(is_new).collect();
+                new.into_iter().try_for_each(|address| stage.push(*side, |link| addr::add(link, address)))
             }
             Self::Compared(Compared::Up(side)) => stage.push(*side, |link| link::set(&link.into(), &up)),
             Self::Compared(Compared::Routes(side, routes)) => routes.iter().try_for_each(|route| {
@@ -423,9 +436,11 @@ impl Step<OwnIndex> {
                 let (attachment, veth) = (stage.attachment, stage.link(Side::Host)?.name.clone());
                 stage.filter()?.add_spoof_guard(attachment.into(), &veth, mac.0).map_err(failed)
             }
-            Self::Compared(Compared::Masquerade(backend, addresses)) => {
+            Self::Compared(Compared::Masquerade(masquerade, addresses)) => {
                 let attachment = stage.attachment;
-                stage.filter()?.add_masquerade(*backend, attachment.into(), addresses).map_err(failed)
+                let added =
+                    stage.filter()?.add_masquerade(masquerade.backend, attachment.into(), masquerade.of(addresses));
+                added.map_err(failed)
             }
             Self::Uncompared(Uncompared::RefuseAdvertisements(need)) => {
                 veth::refuse_advertisements(&stage.link(Side::Host)?.name, *need).map_err(failed)

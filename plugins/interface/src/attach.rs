@@ -3,40 +3,39 @@
 //! [`entry`] is where a plugin loses its types: the driver is compiled once for all plugins, and each adds only what it writes
 //! itself.
 
-use cni_spec::{AddResult, CniError, Code, ConfObject, FromConf, Repair, Repaired};
+use cni_spec::{AddResult, CniError, Code, ConfObject, FromConf};
 use netops::link::Link;
 use netops::txn;
-use skel::{AddRequest, CheckRequest, Delegate, Entry, Serve, StatusRequest, Timer, Work};
+use skel::{AddRequest, CheckRequest, Delegate, Entry, Repair, Repaired, Serve, StatusRequest, Timer, Work};
 
 use crate::apply::Stage;
 use crate::check::{self, Look};
 use crate::plan::{Names, OwnIndex, Plan, Side, Turn};
-use crate::plugin::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, OwnStep, Verb};
+use crate::plugin::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, OwnStep, Verb, asked_form, other_form};
 use crate::sides::Sides;
 use crate::undo::{AddUndoer, Undo, not_done};
 use crate::{conf, detach, lease, preview, repair, result, status};
 
 /// The entry of an interface plugin in its executable's list.
 pub const fn entry<P: InterfacePlugin>() -> Entry {
-    Entry {
-        name: P::NAME,
-        versions: P::VERSIONS,
-        event_loop: P::EVENT_LOOP,
-        delegates: true,
-        is_all_or_nothing: false,
-        needs_link: false,
-        preview: Some(|call| {
-            let (request, keys) = skel::add_request(&entry::<P>(), call)?;
-            preview::alone::<P>(&request, &keys).map(Some)
-        }),
-        serve: Serve::Verbs { attach: keys::<P>, detach: detach::keys::<P> },
-    }
+    let mut entry = Entry::new(P::NAME, Serve::Verbs { attach: keys::<P>, detach: detach::keys::<P> });
+    entry.versions = P::VERSIONS;
+    entry.event_loop = P::EVENT_LOOP;
+    entry.delegates = true;
+    entry.preview = Some(|call| {
+        if let Some(other) = asked_form::<P>(call)? {
+            return other.preview.map_or(Ok(None), |preview| preview(call));
+        }
+        let (request, keys) = skel::add_request(&self::entry::<P>(), call)?;
+        preview::alone::<P>(&request, &keys).map(Some)
+    });
+    entry
 }
 
 /// Attaches the container, or leaves the node as it was: open, look, refuse, lease, plan, make.
 /// Errors: the error that stopped ADD. All changes were rolled back; details list any that could not be.
 pub(crate) async fn add(start: &dyn DynPlugin, request: &AddRequest) -> Result<AddResult, CniError> {
-    let AddRequest { attachment, netns, conf: net, raw } = request;
+    let AddRequest { attachment, netns, conf: net, raw, .. } = request;
     start.require_ipam(net.ipam.is_some())?;
     conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(net.ipam.is_some(), net.cni_version)?;
@@ -67,6 +66,7 @@ pub(crate) async fn add(start: &dyn DynPlugin, request: &AddRequest) -> Result<A
         let lease = lease::take(ipam, txn, &|| undoer.lives(stage.made())).await?;
         if is_link_first {
             stage.expect_unrenamed()?;
+            stage.find_present(lease.as_ref())?;
         }
         let plan = plugin.plan(lease)?;
         txn.checkpoint().await;
@@ -122,7 +122,7 @@ pub(crate) fn prev_of_check(request: &CheckRequest) -> Result<AddResult, CniErro
 
 /// Compares node and container with the plan.
 fn compare(start: &dyn DynPlugin, request: &CheckRequest, prev: &AddResult) -> Result<(), CniError> {
-    let CheckRequest { attachment, netns, conf: net, raw } = request;
+    let CheckRequest { attachment, netns, conf: net, raw, .. } = request;
     let entry = check::container_interface(prev, attachment.ifname.as_str(), netns)?;
     let lease = net.ipam.as_ref().map(|_| lease::of_result(prev, entry));
     let sides = Sides::open(netns)?;
@@ -150,45 +150,32 @@ fn missing_ipam(plugin: &str) -> CniError {
 /// A plugin and its keys for ADD.
 pub(crate) trait DynPlugin {
     fn require_ipam(&self, has_ipam: bool) -> Result<(), CniError>;
-    /// [`InterfacePlugin::LINK_BEFORE_IPAM`].
     fn is_link_before_ipam(&self) -> bool;
-    /// [`InterfacePlugin::status`].
     fn status(&self, search_path: &str) -> Result<(), CniError>;
-    /// [`InterfacePlugin::is_linkless`].
     fn is_linkless(&self) -> bool;
-    /// [`InterfacePlugin::LINK`].
     fn link(&self) -> LinkKind;
-    /// [`InterfacePlugin::shared_link`].
     fn shared_link(&self) -> Option<&str>;
-    /// [`InterfacePlugin::gateway_link`].
     fn gateway_link(&self) -> Option<String>;
-    /// [`InterfacePlugin::observe`].
     fn observe<'p>(&'p self, call: AddOrCheck<'p>) -> Result<Box<dyn DynObserved + 'p>, CniError>;
 }
 
 /// An ADD or CHECK whose node and call were looked at.
 pub(crate) trait DynObserved {
-    /// [`InterfacePlugin::plan`].
     fn plan(&mut self, lease: Option<AddResult>) -> Result<Plan<OwnIndex>, CniError>;
-    /// [`InterfacePlugin::earlier`].
     fn earlier(&self) -> AddResult;
-    /// [`InterfacePlugin::links`].
     fn links(&self, stage: &mut Stage<'_>) -> Result<Vec<(Side, Link)>, CniError>;
-    /// [`OwnStep::apply`].
     fn apply<'f>(&'f mut self, step: OwnIndex, stage: &'f mut Stage<'_>) -> Work<'f, Result<(), CniError>>;
-    /// [`OwnStep::mend`].
     fn mend<'f>(&'f mut self, step: OwnIndex, stage: &'f mut Stage<'_>) -> Work<'f, Result<(), CniError>>;
-    /// [`OwnStep::may_mend`].
     fn may_mend(&self, step: OwnIndex, look: &Look<'_>) -> bool;
-    /// [`OwnStep::check`].
     fn check(&mut self, step: OwnIndex, look: &mut Look<'_>) -> Result<(), CniError>;
 }
 
-/// The keys of plugin `P` for ADD.
 struct Keys<P: InterfacePlugin>(P::Conf);
 
-/// Reads the keys of plugin `P` for ADD.
 fn keys<P: InterfacePlugin>(object: &ConfObject) -> Result<Box<dyn skel::Attach>, CniError> {
+    if let Some(Entry { serve: Serve::Verbs { attach, .. }, .. }) = other_form::<P>(object) {
+        return attach(object);
+    }
     Ok(Box::new(Keys::<P>(P::Conf::from_conf(object)?)))
 }
 

@@ -15,7 +15,6 @@ const DEADLINE: Duration = Duration::from_secs(1);
 pub struct AddressWatch(Watch);
 
 impl AddressWatch {
-    /// Subscribes.
     pub fn watch() -> Result<Self> {
         Watch::host().map(Self)
     }

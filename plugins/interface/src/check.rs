@@ -78,11 +78,8 @@ pub fn mac(link: &Link, entry: &Interface) -> Result<(), CniError> {
 
 /// A CHECK under way: the node, looked at as steps need it.
 pub struct Look<'a> {
-    /// The attachment that is compared.
     pub attachment: &'a Attachment,
-    /// The node and the container.
     pub sides: &'a Sides,
-    /// The names of the attachment's links.
     pub names: &'a Names,
     /// The result of ADD and of the plugins after it.
     pub prev: &'a AddResult,
@@ -265,7 +262,6 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Compares the routes of a side with those that were made.
     fn compare_routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
         let (index, name) = self.link(side).map(|link| (link.index, link.name.clone()))?;
         let others = self.gateways_of_others();
@@ -389,9 +385,11 @@ impl Compared {
                     look.filter()?.check_spoof_guard(attachment.into(), &veth, mac.0).map_err(different)
                 }
             },
-            Self::Masquerade(backend, addresses) => {
+            Self::Masquerade(masquerade, addresses) => {
                 let attachment = look.attachment;
-                look.filter()?.check_masquerade(*backend, attachment.into(), addresses).map_err(different)
+                let checked =
+                    look.filter()?.check_masquerade(masquerade.backend, attachment.into(), masquerade.of(addresses));
+                checked.map_err(different)
             }
             Self::JoinVlans(join) => look.compare_vlans(join),
             Self::Port(port) => look.compare_port(*port),

@@ -4,10 +4,13 @@ use std::net::IpAddr;
 
 use cni_filter::Backend;
 use cni_spec::{AddResult, CniError, Code, Dns, IfName, SpecVersion};
+use ipnetwork::IpNetwork;
 use netops::link::{self, Mac};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use skel::Call;
+
+use crate::plan::Compared;
 
 /// A config that cannot be used: `cannot use network config: TEXT`, code 7.
 pub fn invalid(text: impl std::fmt::Display) -> CniError {
@@ -28,11 +31,13 @@ impl DnsKey {
     pub fn into_dns(self) -> Option<Dns> {
         let absent =
             self.nameservers.is_none() && self.domain.is_empty() && self.search.is_none() && self.options.is_none();
-        (!absent).then(|| Dns {
-            nameservers: self.nameservers.unwrap_or_default(),
-            domain: self.domain,
-            search: self.search.unwrap_or_default(),
-            options: self.options.unwrap_or_default(),
+        (!absent).then(|| {
+            let mut dns = Dns::default();
+            dns.nameservers = self.nameservers.unwrap_or_default();
+            dns.domain = self.domain;
+            dns.search = self.search.unwrap_or_default();
+            dns.options = self.options.unwrap_or_default();
+            dns
         })
     }
 }
@@ -92,7 +97,6 @@ pub struct Macs {
 }
 
 impl Macs {
-    /// Reads the keys.
     pub fn parse(mac: &str, args: &ArgsKey, runtime_config: &MacKey) -> Result<Self, CniError> {
         let own = parse_mac("mac", mac)?;
         let of_args = parse_mac("args.cni.mac", &args.cni.mac)?;
@@ -185,11 +189,28 @@ pub fn shared_rules(rules: Option<&str>, other: Option<&'static str>) -> Result<
     }
 }
 
-/// Keys `ipMasq`, `ipMasqBackend` and `rules`.
-/// Errors: code 2: the backend is none; those of [`shared_rules`].
-pub fn masquerade(ip_masq: bool, backend: &str, rules: Option<&str>) -> Result<Option<Backend>, CniError> {
-    let is_shared = shared_rules(rules, (backend == "iptables").then_some("ipMasqBackend"))?;
+/// Masquerade of a network's containers: they leave the node under its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Masquerade {
+    /// The program whose rules do it.
+    pub backend: Backend,
+    /// Destinations to which packets keep their source.
+    pub spared: Vec<IpNetwork>,
+}
+
+/// Keys `ipMasq`, `ipMasqBackend`, `ipMasqExcept` and `rules`; `None` without the first.
+/// Errors: code 2: the backend is none. Code 7: an exception is no prefix; those of [`shared_rules`].
+pub fn masquerade(
+    ip_masq: bool,
+    backend: &str,
+    except: &[String],
+    rules: Option<&str>,
+) -> Result<Option<Masquerade>, CniError> {
+    let other = [("ipMasqBackend", backend == "iptables"), ("ipMasqExcept", !except.is_empty())];
+    let other = other.into_iter().find_map(|(key, is_given)| is_given.then_some(key));
+    let is_shared = shared_rules(rules, other)?;
     let backend = match backend {
+        _ if is_shared => Backend::Shared,
         "" => Backend::Default,
         "iptables" => Backend::Iptables,
         "nftables" => Backend::Nftables,
@@ -199,7 +220,28 @@ pub fn masquerade(ip_masq: bool, backend: &str, rules: Option<&str>) -> Result<O
             return Err(CniError { code: Code::UNSUPPORTED_FIELD, ..refused });
         }
     };
-    Ok(ip_masq.then_some(if is_shared { Backend::Shared } else { backend }))
+    let prefix = |text: &String| {
+        let parsed = text.parse::<IpNetwork>().and_then(|prefix| IpNetwork::new(prefix.network(), prefix.prefix()));
+        let expected = "expected prefixes, as 10.0.0.0/8 or, for all of IPv6, ::/0";
+        parsed.ok().ok_or_else(|| CniError::invalid_key("ipMasqExcept", format_args!("{text:?}"), expected))
+    };
+    let spared = except.iter().map(prefix).collect::<Result<_, _>>()?;
+    Ok(ip_masq.then_some(Masquerade { backend, spared }))
+}
+
+impl Masquerade {
+    /// The step for these addresses, without those of a family that is spared as a whole; `None` if none is left.
+    #[must_use]
+    pub fn step(&self, addresses: impl Iterator<Item = IpNetwork>) -> Option<Compared> {
+        let (all, spared): (Vec<_>, Vec<_>) = self.spared.iter().copied().partition(|spared| spared.prefix() == 0);
+        let is_masqueraded = |address: &IpNetwork| all.iter().all(|all| all.is_ipv4() != address.is_ipv4());
+        let addresses: Vec<_> = addresses.filter(is_masqueraded).collect();
+        (!addresses.is_empty()).then_some(Compared::Masquerade(Self { spared, ..*self }, addresses))
+    }
+
+    pub(crate) fn of<'a>(&'a self, addresses: &'a [IpNetwork]) -> cni_filter::Masquerade<'a> {
+        cni_filter::Masquerade { addresses, spared: &self.spared }
+    }
 }
 
 /// Refuses an interface name with `%`, by which the kernel would choose another one: the specification allows it.

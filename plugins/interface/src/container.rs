@@ -80,7 +80,6 @@ pub struct Sysctl {
     pub link: String,
     /// The file.
     pub name: &'static str,
-    /// The value to write.
     pub value: &'static str,
     /// The outcome of ADD without it.
     pub need: Need,
@@ -226,7 +225,6 @@ pub fn refuse_host_bits(dst: IpNetwork) -> std::result::Result<(), CniError> {
         .detail(format!("Write {prefix}, or {one}/32 for the one address, where the route comes from.")))
 }
 
-/// The prefix without host bits.
 fn network(net: IpNetwork) -> IpNetwork {
     IpNetwork::new(net.network(), net.prefix()).unwrap_or(net)
 }

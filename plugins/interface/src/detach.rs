@@ -14,12 +14,12 @@ use netops::error::Result as OpResult;
 use netops::link::{self, Link};
 use netops::link_removal::{self, Left};
 use netops::{Errno, Kernel, Netns, OpError, addr, veth_peer};
-use skel::{DelRequest, Delegate, GcRequest, Timer, Work};
+use skel::{DelRequest, Delegate, Entry, GcRequest, Serve, Timer, Work};
 
 use crate::alias::Mark;
 use crate::link_owner::Evidence;
 use crate::owner_by_reservation::Reserved;
-use crate::plugin::{InterfacePlugin, Uncollected};
+use crate::plugin::{InterfacePlugin, Uncollected, other_form};
 use crate::{failed, lease, sides, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
@@ -28,9 +28,7 @@ pub struct Detaching<'a> {
     pub attachment: &'a Attachment,
     /// The result of ADD and of the plugins after it.
     pub prev: Option<&'a AddResult>,
-    /// The container's namespace, if there is one.
     pub netns: Option<&'a Netns>,
-    /// host-local's reservations.
     pub reserved: &'a Reserved,
     /// The address plugin has no address for the attachment, and no result shows its link: a link without a mark is then
     /// another attachment's.
@@ -51,7 +49,7 @@ impl Detaching<'_> {
 
 /// Removes the attachment, as much of it as there is.
 pub(crate) async fn del(plugin: &dyn DynRemoval, request: &DelRequest) -> Result<(), CniError> {
-    let DelRequest { attachment, netns: asked_netns, conf: net, raw } = request;
+    let DelRequest { attachment, netns: asked_netns, conf: net, raw, .. } = request;
     let asked_netns = asked_netns.as_ref();
     let prev = net.find_prev_result();
     let prev = prev.as_ref();
@@ -256,13 +254,9 @@ fn remove_stale(stale: &[Link]) -> Vec<Left> {
 
 /// A plugin and its keys for removal.
 pub(crate) trait DynRemoval {
-    /// [`InterfacePlugin::FILTERS`].
     fn filters(&self) -> bool;
-    /// [`InterfacePlugin::remove_link`].
     fn remove_link(&self, detaching: &Detaching<'_>) -> Result<(), OpError>;
-    /// [`InterfacePlugin::collect`].
     fn collect(&self, network: &NetworkName, sweep: &Sweep<&Attachment>) -> Vec<Uncollected>;
-    /// [`InterfacePlugin::list_unmarked`].
     fn list_unmarked(&self) -> Result<Vec<Link>, OpError>;
 }
 
@@ -271,6 +265,9 @@ struct RemovalKeys<P: InterfacePlugin>(P::Removal);
 
 /// Reads the keys of plugin `P` for removal.
 pub(crate) fn keys<P: InterfacePlugin>(object: &ConfObject) -> Box<dyn skel::Detach> {
+    if let Some(Entry { serve: Serve::Verbs { detach, .. }, .. }) = other_form::<P>(object) {
+        return detach(object);
+    }
     Box::new(RemovalKeys::<P>(P::Removal::from_any_conf(object)))
 }
 

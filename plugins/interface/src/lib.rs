@@ -1,4 +1,4 @@
-//! What every interface plugin shares: the driver of the verbs, and the parts that it drives.
+//! No stability: the driver of the suite's interface plugins, and the parts that it drives, which change with them.
 //!
 //! Start at [`InterfacePlugin`], which is what a plugin writes, and at README.md.
 //!
@@ -47,7 +47,6 @@ pub mod result;
 pub mod sides;
 
 pub mod address_in_use;
-pub mod alias;
 pub mod await_ipv6;
 pub mod away_device;
 pub mod container;
@@ -65,6 +64,7 @@ pub mod error;
 pub use apply::Stage;
 pub use attach::entry;
 pub use check::Look;
+pub use cni_filter::alias;
 pub use detach::Detaching;
 pub use error::failed;
 pub use plan::{Plan, Side, Step};

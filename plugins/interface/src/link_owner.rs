@@ -31,18 +31,14 @@ pub struct Evidence<'a> {
     pub attachment: &'a Attachment,
     /// The result of ADD and of the plugins after it.
     pub prev: Option<&'a AddResult>,
-    /// The container's namespace.
     pub netns: &'a Netns,
-    /// host-local's reservations.
     pub reserved: &'a Reserved,
     /// See [`crate::Detaching::holds_none`].
     pub holds_none: bool,
 }
 
-/// The owner of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// The attachment's.
     Own,
     /// Another's, or nothing shows that it is the attachment's: what shows so.
     Anothers(&'static str),

@@ -25,11 +25,8 @@ pub struct Reserved {
 /// The owner of an address, from an attachment's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// The attachment.
     Own,
-    /// Another interface of the container on this network.
     OtherInterface,
-    /// Another container on this network.
     OtherContainer,
     /// An attachment to another network, where the address may be another one of the same digits.
     OtherNetwork,

@@ -15,6 +15,7 @@ use netops::link::{Kind, Link, Mac, Port};
 use netops::route::Route;
 use netops::sysctl::Need;
 
+use crate::conf::Masquerade;
 use crate::container::{self, Dad, Options, RouterAdvertisements, Sysctl};
 use crate::plugin::OwnStep;
 use crate::{alias, conf, host_veth, stacked};
@@ -30,9 +31,7 @@ pub enum Side {
 /// What an attachment is on the node.
 #[derive(Debug, Clone)]
 pub struct Plan<O> {
-    /// The names of the attachment's links.
     pub names: Names,
-    /// The steps, in order.
     pub steps: Vec<Step<O>>,
     /// The part of the result that IPAM decides, completed by the plugin.
     pub lease: AddResult,
@@ -51,10 +50,8 @@ pub enum Turn {
     AfterAddresses,
 }
 
-/// The names of an attachment's links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// The container's interface.
     pub container: String,
     /// The host's end of a veth, unless another link has that name.
     pub host: String,
@@ -67,11 +64,8 @@ pub struct Names {
 pub(crate) struct OwnIndex {
     /// The step's place among the plan's own steps.
     pub(crate) place: usize,
-    /// [`OwnStep::turn`].
     pub(crate) turn: Turn,
-    /// [`OwnStep::name`].
     pub(crate) name: &'static str,
-    /// [`OwnStep::is_on_node`].
     pub(crate) is_on_node: bool,
 }
 
@@ -96,13 +90,12 @@ pub enum Compared {
     /// The container sends from its Ethernet address only. CHECK knows no address, and compares with the link's.
     SpoofGuard(Option<Mac>),
     /// Packets of these addresses leave the node under its own.
-    Masquerade(Backend, Vec<IpNetwork>),
+    Masquerade(Masquerade, Vec<IpNetwork>),
     /// The host's end joins VLANs, in order.
     JoinVlans(Vec<Vlans>),
     /// Flags of the host's end as a port.
     Port(Port),
     Addresses(Side, Vec<Address>),
-    /// The link gets up.
     Up(Side),
     /// Routes; their link is filled in.
     Routes(Side, Vec<Route>),
@@ -166,7 +159,6 @@ pub struct Veth {
 /// A link of one end to be made, under its final name in the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
-    /// The link's kind.
     pub kind: Kind,
     /// The link it is stacked on, and where that is: links on top of one of the node's are made from there.
     pub lower: Option<(Side, Link)>,
@@ -176,7 +168,6 @@ pub struct Create {
 }
 
 impl Names {
-    /// The names of an attachment's links.
     pub fn of(attachment: &Attachment) -> Self {
         Self {
             container: attachment.ifname.as_str().to_owned(),
@@ -204,7 +195,6 @@ impl<O> Plan<O> {
         Self { names: Names::of(attachment), steps: Vec::new(), lease, replaces_dns }
     }
 
-    /// Adds a step.
     pub fn push(&mut self, step: impl Into<Step<O>>) {
         self.steps.push(step.into());
     }
@@ -392,7 +382,7 @@ impl Compared {
             Self::SpoofGuard(_) => {
                 writeln!(f, "drop what {host} sends from another address than {container}'s")
             }
-            Self::Masquerade(backend, addresses) => {
+            Self::Masquerade(Masquerade { backend, spared }, addresses) => {
                 let addresses: Vec<String> = addresses.iter().map(IpNetwork::to_string).collect();
                 let backend = match backend {
                     Backend::Default => "rules of iptables, or of nf_tables where those cannot be",
@@ -400,7 +390,8 @@ impl Compared {
                     Backend::Nftables => "rules of nf_tables",
                     Backend::Shared => "elements of table cni_shared of nf_tables",
                 };
-                writeln!(f, "masquerade {} by {backend}", addresses.join(" "))
+                let spared: String = spared.iter().map(|spared| format!(", not to {spared}")).collect();
+                writeln!(f, "masquerade {} by {backend}{spared}", addresses.join(" "))
             }
             Self::JoinVlans(join) => join.iter().try_for_each(|vlan| writeln!(f, "bridge vlan add {vlan} dev {host}")),
             Self::Port(Port { hairpin, isolated }) => {

@@ -5,10 +5,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use cni_spec::gc::Sweep;
-use cni_spec::{AddResult, Attachment, CniError, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
+use cni_spec::{AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetConf, NetworkName, SpecVersion};
 use netops::OpError;
 use netops::link::Link;
-use skel::EventLoop;
+use skel::{Call, Entry, EventLoop};
 
 use crate::apply::Stage;
 use crate::check::Look;
@@ -24,8 +24,31 @@ use crate::{container_only, veth};
 pub struct Uncollected {
     /// The attachment, whose addresses stay reserved. `None`: not known, so all the network's addresses do.
     pub attachment: Option<Attachment>,
-    /// The reason.
     pub error: OpError,
+}
+
+/// The form that an interface plugin has where a config has a key: a plugin that changes what one before it has made.
+#[derive(Clone, Copy)]
+pub struct OtherForm {
+    /// The key, which is `true`.
+    pub key: &'static str,
+    pub entry: Entry,
+}
+
+/// The entry of the other form, if the config asks for it. With `ipam`, which ADD refuses beside the key, DEL is that of an interface
+/// that the config once made, and releases its addresses.
+pub fn other_form<P: InterfacePlugin>(object: &ConfObject) -> Option<Entry> {
+    let (conf, form) = (object.value(), P::CHAINED?);
+    (conf.get(form.key) == Some(&true.into()) && conf.get("ipam").is_none()).then_some(form.entry)
+}
+
+/// As [`other_form`], by a call's config.
+/// Errors: it cannot be read.
+pub fn asked_form<P: InterfacePlugin>(call: &Call) -> Result<Option<Entry>, CniError> {
+    match P::CHAINED {
+        Some(_) => Ok(other_form::<P>(&ConfObject::parse(&call.read_stdin()?)?)),
+        None => Ok(None),
+    }
 }
 
 /// An interface plugin. [`crate::entry`] puts it into an executable's list; README.md says what the driver does around it.
@@ -38,6 +61,8 @@ pub trait InterfacePlugin: Sized + 'static {
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     /// The kind of an attachment's link, which says how DEL and GC find the link.
     const LINK: LinkKind;
+    /// The plugin's other form, as a chained plugin.
+    const CHAINED: Option<OtherForm> = None;
     /// Whether plans may have [`crate::plan::Compared::SpoofGuard`] or [`crate::plan::Compared::Masquerade`]: then DEL, GC and a
     /// rollback read the packet filter, even if the config has changed since ADD. DEL of other plugins reads it where no result
     /// shows the kind of the link, GC always.
@@ -47,7 +72,6 @@ pub trait InterfacePlugin: Sized + 'static {
     const LINK_BEFORE_IPAM: bool = true;
     /// Whether the network must have an address plugin.
     const IPAM: Ipam = Ipam::Optional;
-    /// The plugin's keys, checked.
     type Conf: FromConf;
     /// What DEL and GC need of the keys; `()` where the attachment says it all.
     type Removal: FromAnyConf;
@@ -157,18 +181,13 @@ pub enum LinkKind {
 /// Whether a plugin works without an address plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ipam {
-    /// Without one the attachment is pure layer 2.
     Optional,
-    /// The plugin does not work without one.
     Required,
 }
 
-/// The verb that a plan is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// The plan is applied.
     Add,
-    /// The node is compared with the plan.
     Check,
 }
 
@@ -176,9 +195,7 @@ pub enum Verb {
 pub struct AddOrCheck<'a> {
     pub verb: Verb,
     pub attachment: &'a Attachment,
-    /// The network config.
     pub conf: &'a NetConf,
-    /// The node and the container.
     pub sides: &'a Sides,
     /// The call as it came.
     pub raw: &'a skel::Call,
@@ -194,7 +211,6 @@ pub trait OwnStep: fmt::Display {
         Turn::AfterAddresses
     }
 
-    /// The step's name in the record of the call.
     fn name(&self) -> &'static str {
         "own step"
     }

@@ -1,6 +1,6 @@
 //! What ADD would do here and now, for programs that show it: the plan's steps as text. Nothing is changed.
 
-use cni_spec::{AddResult, CniError, Code, Interface, Ip};
+use cni_spec::{AddResult, CniError, Code, Interface};
 use skel::AddRequest;
 
 use crate::attach::require_ipam;
@@ -34,7 +34,7 @@ pub fn preview<P: InterfacePlugin>(
     lease: &mut dyn FnMut() -> Result<Lease, CniError>,
 ) -> Result<Preview, CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
-    let AddRequest { attachment, netns, conf, raw } = request;
+    let AddRequest { attachment, netns, conf, raw, .. } = request;
     conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(conf.ipam.is_some(), conf.cni_version)?;
     let sides = Sides::open(netns)?;
@@ -110,13 +110,11 @@ fn refuse_previewed(call: &AddOrCheck<'_>) -> Result<(), CniError> {
 fn result<O>(mut result: AddResult, plan: &Plan<O>, names: &[(Side, String)], netns: &str) -> AddResult {
     let container = names.iter().position(|(side, _)| *side == Side::Container);
     let place = container.map(|place| result.interfaces.len() + place);
-    result.interfaces.extend(names.iter().map(|(side, name)| Interface {
-        name: name.clone(),
-        sandbox: if *side == Side::Container { netns.to_owned() } else { String::new() },
-        ..Interface::default()
-    }));
+    let entry =
+        |(side, name): &(Side, String)| Interface::new(name).sandbox(if *side == Side::Container { netns } else { "" });
+    result.interfaces.extend(names.iter().map(entry));
     let lease = plan.lease.clone();
-    result.ips.extend(lease.ips.into_iter().map(|ip| Ip { interface: place, ..ip }));
+    result.ips.extend(lease.ips.into_iter().map(|ip| ip.of(place)));
     result.routes.extend(lease.routes);
     if !lease.dns.is_empty() || plan.replaces_dns {
         result.dns = lease.dns;

@@ -6,10 +6,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Repair, Repaired, SpecVersion};
+use cni_spec::{AddResult, Attachment, CniError, Code, Interface, SpecVersion};
 use netops::link::{self, Link, Mac, Settings};
 use netops::{sysctl, txn};
-use skel::{CheckRequest, Delegate};
+use skel::{CheckRequest, Delegate, Repair, Repaired};
 
 use crate::apply::Stage;
 use crate::attach::{DynObserved, DynPlugin, prev_of_check};
@@ -24,7 +24,7 @@ use crate::undo::{AddUndoer, Left, OwnUndo, Undo, not_done};
 /// Reports how the node differs from the plan, and makes it as planned, if asked to.
 /// Errors: as CHECK before it compares: code 7 without prevResult, code 107 if that does not have the container's interface.
 pub(crate) async fn repair(start: &dyn DynPlugin, request: &CheckRequest, how: Repair) -> Result<Repaired, CniError> {
-    let CheckRequest { attachment, netns, conf: net, raw } = request;
+    let CheckRequest { attachment, netns, conf: net, raw, .. } = request;
     start.require_ipam(net.ipam.is_some())?;
     let prev = with_interfaces(prev_of_check(request)?, request, start.shared_link());
     let mut report = Repaired::default();
@@ -57,10 +57,8 @@ pub(crate) async fn repair(start: &dyn DynPlugin, request: &CheckRequest, how: R
 fn with_interfaces(mut result: AddResult, request: &CheckRequest, shared_link: Option<&str>) -> AddResult {
     let CheckRequest { attachment, netns, conf, .. } = request;
     if conf.cni_version < SpecVersion::V0_3_0 && result.interfaces.is_empty() {
-        let (name, sandbox) = (attachment.ifname.as_str().to_owned(), netns.as_str().to_owned());
-        result.interfaces.push(Interface { name, sandbox, ..Interface::default() });
-        let shared = shared_link.map(|name| Interface { name: name.to_owned(), ..Interface::default() });
-        result.interfaces.extend(shared);
+        result.interfaces.push(Interface::new(attachment.ifname.as_str()).sandbox(netns.as_str()));
+        result.interfaces.extend(shared_link.map(Interface::new));
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
     }
     result

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cni_spec::{AddResult, Interface, Ip, SpecVersion};
+use cni_spec::{AddResult, Interface, SpecVersion};
 use netops::link::Link;
 use skel::NetnsPath;
 
@@ -21,14 +21,13 @@ pub(crate) fn assemble(
     let container = links.iter().position(|(side, _)| *side == Side::Container).map(|index| first + index);
     // Results contain MTUs since version 1.1.0.
     let with_mtu = version >= SpecVersion::V1_1_0;
-    result.interfaces.extend(links.iter().map(|(side, link)| Interface {
-        name: link.name.clone(),
-        mac: link.mac.map(|mac| mac.to_string()).unwrap_or_default(),
-        mtu: if with_mtu { link.mtu_bytes } else { 0 },
-        sandbox: if *side == Side::Container { netns.as_str().to_owned() } else { String::new() },
-        ..Interface::default()
+    result.interfaces.extend(links.iter().map(|(side, link)| {
+        Interface::new(&link.name)
+            .mac(link.mac.map(|mac| mac.to_string()).unwrap_or_default())
+            .mtu(if with_mtu { link.mtu_bytes } else { 0 })
+            .sandbox(if *side == Side::Container { netns.as_str() } else { "" })
     }));
-    result.ips.extend(lease.ips.into_iter().map(|ip| Ip { interface: container, ..ip }));
+    result.ips.extend(lease.ips.into_iter().map(|ip| ip.of(container)));
     result.routes.extend(lease.routes);
     if !lease.dns.is_empty() || replaces_dns {
         result.dns = lease.dns;

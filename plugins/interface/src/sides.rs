@@ -12,9 +12,7 @@ use crate::failed;
 /// The node's side of an attachment and the container's.
 #[derive(Debug)]
 pub struct Sides {
-    /// The node.
     pub host: Kernel,
-    /// The container's namespace.
     pub netns: Netns,
     pub container: Kernel,
 }

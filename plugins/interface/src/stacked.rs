@@ -2,29 +2,41 @@
 
 use std::fs;
 
-use cni_spec::{CniError, Code};
+use cni_spec::{CniError, Code, Interface};
 use netops::link::{self, AnyName, AnyNameError, Kind, Link, LinkName, NewLink, Sight, ipvlan, macvlan};
 use netops::{Errno, Family, Kernel, Netns, OpError, route, veth_peer};
+use serde::Deserialize;
 
 use crate::conf::invalid;
 use crate::plan::{Create, Side};
-use crate::plugin::Verb;
+use crate::plugin::{AddOrCheck, Verb};
 use crate::sides::Sides;
 use crate::{check, failed, status};
 
-/// Keys `master` and `linkInContainer`: the link that the container's is stacked on.
+/// Keys `master`, `masterFrom` and `linkInContainer`: the link that the container's is stacked on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The link's name; `None`: the link that the default route leaves by.
+    /// The link's name; `None`: `from` says which it is.
     pub name: Option<AnyName>,
-    /// The side that has the link.
+    /// Key `masterFrom`; without it the link that the default route leaves by.
+    pub from: Option<MasterFrom>,
     pub side: Side,
 }
 
+/// How a link without key `master` is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MasterFrom {
+    /// The link that the default route leaves by.
+    DefaultRoute,
+    /// The one interface that prevResult has on the side.
+    PrevResult,
+}
+
 impl Wanted {
-    /// Reads the keys; an empty `master` is none.
+    /// Reads the keys; an empty `master` is none. One that is not is stronger than `masterFrom`.
     /// Errors: code 7: no link can have that name.
-    pub fn parse(master: &str, link_in_container: bool) -> Result<Self, CniError> {
+    pub fn parse(master: &str, from: Option<MasterFrom>, link_in_container: bool) -> Result<Self, CniError> {
         let side = if link_in_container { Side::Container } else { Side::Host };
         let name = match master {
             "" => None,
@@ -34,16 +46,21 @@ impl Wanted {
                 Some(AnyName::parse(name).map_err(refused)?)
             }
         };
-        Ok(Self { name, side })
+        Ok(Self { from: from.filter(|_| name.is_none()), name, side })
     }
 
     /// The link. CHECK looks for one that has a name only: a default route may have changed since ADD.
-    /// Errors: the link does not exist; the error names those that do. Code 107 for CHECK.
-    pub fn find(&self, verb: Verb, sides: &Sides) -> Result<Option<Link>, CniError> {
-        let net = if self.side == Side::Host { &sides.host } else { &sides.container };
-        match (&self.name, verb) {
+    /// Errors: the link does not exist; the error names those that do. Code 107 for CHECK. Code 7: prevResult does not say which.
+    pub fn find(&self, call: &AddOrCheck<'_>) -> Result<Option<Link>, CniError> {
+        let net = if self.side == Side::Host { &call.sides.host } else { &call.sides.container };
+        let of_prev_result = match self.from {
+            Some(MasterFrom::PrevResult) => self.in_prev_result(call)?,
+            Some(MasterFrom::DefaultRoute) | None => None,
+        };
+        let wanted = Self { name: self.name.clone().or(of_prev_result), ..self.clone() };
+        match (&wanted.name, call.verb) {
             (None, Verb::Check) => Ok(None),
-            (_, Verb::Add) => self.of(net).map(Some),
+            (_, Verb::Add) => wanted.of(net).map(Some),
             (Some(name), Verb::Check) => {
                 let found = link::find(net, name.as_str()).map_err(failed)?;
                 found.map(Some).ok_or_else(|| check::differs(format!("master {name} {}", at(net)), "it is not found"))
@@ -51,12 +68,38 @@ impl Wanted {
         }
     }
 
+    /// The one interface of prevResult on this side, but the attachment's own, which the result of ADD has. `None`: a later plugin
+    /// has added another one, so CHECK cannot know.
+    fn in_prev_result(&self, call: &AddOrCheck<'_>) -> Result<Option<AnyName>, CniError> {
+        let interfaces = call.conf.prev_result()?.unwrap_or_default().interfaces;
+        let own = call.attachment.ifname.as_str();
+        let is_meant = |entry: &&Interface| match self.side {
+            Side::Host => entry.sandbox.is_empty(),
+            Side::Container => !entry.sandbox.is_empty() && entry.name != own,
+        };
+        let names: Vec<&str> = interfaces.iter().filter(is_meant).map(|entry| entry.name.as_str()).collect();
+        if let [name] = names.as_slice()
+            && let Ok(name) = AnyName::parse(name)
+        {
+            return Ok(Some(name));
+        }
+        if call.verb == Verb::Check {
+            return Ok(None);
+        }
+        let place = match self.side {
+            Side::Host => "on the host".to_owned(),
+            Side::Container => format!("in the container beside {own}"),
+        };
+        let why = format!("prevResult has {} interfaces {place}, not one: {}", names.len(), names.join(", "));
+        Err(CniError::invalid_key("masterFrom", r#""prevResult""#, &why))
+    }
+
     /// Whether the node could make such a link of `kind`, for STATUS, with the master that it would be on. What is in a
     /// container is not known then.
     /// Errors: the kernel has no such links; the master is missing or down.
     pub fn status(&self, kind: &Kind) -> Result<Option<Sight>, CniError> {
         probe(kind)?;
-        if self.side == Side::Container {
+        if self.side == Side::Container || self.from == Some(MasterFrom::PrevResult) {
             return Ok(None);
         }
         let host = || Kernel::host().map_err(failed);

@@ -9,13 +9,14 @@ use serde::Deserialize;
 use skel::StatusRequest;
 
 use crate::attach::DynPlugin;
+use crate::conf::Masquerade;
 use crate::error::refuse_without_ipv6;
 use crate::{conf, failed, forwarding};
 
 /// Reports whether ADD could be served.
 /// Errors: code 50 with the reason; the IPAM plugin's own.
 pub(crate) async fn status(start: &dyn DynPlugin, request: &StatusRequest) -> Result<(), CniError> {
-    let StatusRequest { conf: net, raw } = request;
+    let StatusRequest { conf: net, raw, .. } = request;
     start.require_ipam(net.ipam.is_some())?;
     let ipv6 = || match (has_ipv6(net.object()), start.gateway_link()) {
         (true, Some(link)) => refuse_without_ipv6(Some(&link)).and_then(|()| forwarding::warn_of_lost()),
@@ -46,6 +47,12 @@ fn has_ipv6(object: &ConfObject) -> bool {
     single.into_iter().chain(ranges.into_iter().flatten()).chain(addresses).any(|given| given.subnet.contains(':'))
 }
 
+/// The answer of STATUS of a network whose gateways of IPv6 the node's link cannot have; `None`: it can.
+#[must_use]
+pub fn without_ipv6(network: &NetworkName, link: &str) -> Option<CniError> {
+    refuse_without_ipv6(Some(link)).err().map(|error| not_available(network, error))
+}
+
 /// The error of STATUS: why ADD could not be served.
 pub fn not_available(network: &NetworkName, error: CniError) -> CniError {
     let msg = format!("network {network} is not available: {}", error.msg);
@@ -54,7 +61,8 @@ pub fn not_available(network: &NetworkName, error: CniError) -> CniError {
 
 /// Whether the packet filter can do what a config asks for.
 /// Errors: a part of the kernel, a privilege, or iptables is missing.
-pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str) -> Result<(), CniError> {
+pub fn probe_filter(masquerade: Option<&Masquerade>, spoof_guard: bool, search_path: &str) -> Result<(), CniError> {
+    let masquerade = masquerade.map(|of| of.backend);
     let name = match (masquerade, spoof_guard) {
         (None, false) => return Ok(()),
         (None, true) => "filter-spoof-guard",
@@ -85,7 +93,6 @@ pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
     try_out(&what, |net| link::create(net, &NewLink::new(&name, kind), None).map(drop))
 }
 
-/// A pair for [`try_out`].
 pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
     Veth { mtu_bytes, ..Veth::new("veth-trial0", "veth-trial1") }
 }

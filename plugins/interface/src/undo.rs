@@ -17,18 +17,14 @@ use crate::plugin::LinkKind;
 use crate::sides::Sides;
 use crate::{alias, host_veth};
 
-/// The undo of one change of ADD.
 #[derive(Debug)]
 pub enum Undo {
     /// Releases the addresses that an IPAM plugin may hold although it was killed before it answered.
     Request,
-    /// Releases the addresses.
     Lease,
     /// Removes the masquerade rules and the spoof guard.
     Filter,
-    /// Deletes a link of the node.
     HostLink(DeleteLink),
-    /// Deletes a link of the container.
     ContainerLink(Link),
     /// Undoes a change that only this plugin makes.
     Own(Box<dyn OwnUndo>),
@@ -90,17 +86,13 @@ impl fmt::Display for Undo {
 
 /// Undoes the changes of one ADD. The addresses stay leased while any other part of the attachment is left.
 pub(crate) struct AddUndoer<'a> {
-    /// The attachment that the ADD makes.
     pub(crate) attachment: &'a Attachment,
     /// The namespaces that it changed.
     pub(crate) sides: &'a Sides,
-    /// The kind of the attachment's link.
     pub(crate) link: LinkKind,
-    /// The IPAM plugin.
     pub(crate) ipam: Option<&'a Delegate<'a>>,
     /// `PATH`, for iptables.
     pub(crate) search_path: &'a str,
-    /// The links that this ADD made.
     pub(crate) made: Cell<MadeLinks>,
     /// A rule or a link of the attachment is still there.
     pub(crate) is_left: Cell<bool>,

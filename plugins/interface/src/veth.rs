@@ -190,14 +190,14 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, sandbox: &str) -> Interface {
-        Interface { name: name.into(), sandbox: sandbox.into(), ..Interface::default() }
+        Interface::new(name).sandbox(sandbox)
     }
 
     #[test]
     fn the_hosts_end_stands_before_the_containers() {
         let attachment = Attachment::parse("n", "c", "eth0").unwrap();
         let of = |interfaces: Vec<Interface>| {
-            let prev = AddResult { interfaces, ..AddResult::default() };
+            let prev = interfaces.into_iter().fold(AddResult::default(), AddResult::interface);
             host_end(&prev, &attachment).map(|entry| entry.name.clone())
         };
         let other = entry("vethother", "");

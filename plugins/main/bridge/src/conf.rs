@@ -1,8 +1,7 @@
 //! The bridge plugin's keys: every rule about them, so that nothing later can meet a bad value.
 
-use cni_filter::Backend;
 use cni_spec::{CniError, ConfObject, Dns, FromAnyConf, FromConf, IfName};
-use interface::conf::{self, ArgsKey, DnsKey, IpamKey, MacKey, invalid, vlan_id};
+use interface::conf::{self, ArgsKey, DnsKey, IpamKey, MacKey, Masquerade, invalid, vlan_id};
 use interface::container::{Dad, RouterAdvertisements};
 use netops::bridge_port::Vlans;
 use netops::link::{Mac, Port};
@@ -11,7 +10,6 @@ use serde::Deserialize;
 /// The bridge that is used when `bridge` is not set.
 pub const DEFAULT_BRIDGE: &str = "cni0";
 
-/// The bridge plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     /// The bridge, made if it is missing.
@@ -21,7 +19,7 @@ pub struct Conf {
     /// Replaces a conflicting address of the bridge instead of failing.
     pub force_address: bool,
     /// Containers leave the node under its address.
-    pub masquerade: Option<Backend>,
+    pub masquerade: Option<Masquerade>,
     /// MTU of a new bridge and of both veth ends, in bytes; `None` is the kernel's default.
     pub mtu_bytes: Option<u32>,
     /// Sets the bridge promiscuous.
@@ -36,9 +34,7 @@ pub struct Conf {
     pub vlans: Option<PortVlans>,
     /// The container may send from its own Ethernet address only.
     pub mac_spoof_check: bool,
-    /// Duplicate address detection in the container.
     pub dad: Dad,
-    /// Router advertisements in the container.
     pub routers: RouterAdvertisements,
     /// Leaves the container's end down.
     pub leave_down: bool,
@@ -50,7 +46,6 @@ pub struct Conf {
     pub dns: Option<Dns>,
 }
 
-/// What removal needs of the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     /// The bridge, if it can have that name. Only veths of the reference plugin are known by it: ours have their owner's
@@ -111,6 +106,7 @@ struct Wire {
     force_address: bool,
     ip_masq: bool,
     ip_masq_backend: String,
+    ip_masq_except: Vec<String>,
     rules: Option<String>,
     mtu: u16,
     hairpin_mode: bool,
@@ -150,7 +146,12 @@ impl FromConf for Conf {
         Ok(Self {
             bridge: bridge_name(&wire.bridge)?.as_str().to_owned(),
             gateway: wire.gateway(),
-            masquerade: conf::masquerade(wire.ip_masq, &wire.ip_masq_backend, wire.rules.as_deref())?,
+            masquerade: conf::masquerade(
+                wire.ip_masq,
+                &wire.ip_masq_backend,
+                &wire.ip_masq_except,
+                wire.rules.as_deref(),
+            )?,
             mtu_bytes: conf::mtu(wire.mtu),
             port: Port { hairpin: wire.hairpin_mode, isolated: wire.port_isolation },
             vlans: wire.vlans()?,

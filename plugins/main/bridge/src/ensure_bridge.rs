@@ -23,7 +23,6 @@ pub(crate) struct MadeBridge {
     pub(crate) bridge: Link,
     /// The interface that holds the gateways if the bridge does not.
     pub(crate) vlan_gateway: Option<Link>,
-    /// The bridge has the gateways, or is to have none.
     pub(crate) has_gateways: bool,
     /// New addresses to wait for.
     pub(crate) announced: Option<Announcement>,

@@ -25,7 +25,6 @@ use crate::ensure_bridge::MadeBridge;
 use crate::plan::Gateways;
 use crate::vlan_gateway;
 
-/// New IPv6 addresses of gateways, and where they will be announced.
 #[derive(Debug)]
 pub(crate) struct Announcement(AddressWatch, Vec<IpAddr>);
 
@@ -36,7 +35,6 @@ impl Announcement {
     }
 }
 
-/// The changes that give the link its gateways.
 pub(crate) fn changes(
     host: &Kernel,
     router: &Link,
@@ -102,14 +100,10 @@ fn change(host: &Kernel, router: &Link, changes: &AddressChanges, added: &Added)
 /// The addresses that the step has added so far.
 type Added = Rc<RefCell<Vec<Address>>>;
 
-/// The attachment's port of the bridge.
 #[derive(Debug)]
 struct Port {
-    /// The index of the bridge.
     bridge: u32,
-    /// The index of the attachment's port.
     index: u32,
-    /// The attachment's mark.
     mark: String,
 }
 
@@ -117,7 +111,6 @@ struct Port {
 #[derive(Debug)]
 struct Before {
     port: Port,
-    /// The link that has the gateways.
     router: Link,
     replaced: Vec<Kept>,
     /// The link's routes. Those with a replaced address end with it, and with a link's last IPv4 address all of IPv4.
@@ -187,12 +180,10 @@ impl OwnUndo for Before {
     }
 }
 
-/// The changes that give a link these gateways.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AddressChanges {
     /// Addresses in the way.
     pub delete: Vec<IpNetwork>,
-    /// Addresses that are missing.
     pub add: Vec<Address>,
 }
 

@@ -29,7 +29,6 @@ use conf::Gateway;
 use plan::{Own, Plan};
 use step::State;
 
-/// The plugin.
 pub struct Bridge;
 
 impl InterfacePlugin for Bridge {

@@ -55,11 +55,9 @@ pub struct Shared {
 /// The bridge, which is made if it is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bridge {
-    /// The bridge's name.
     pub name: String,
     pub mtu_bytes: Option<u32>,
     pub vlan_filtering: bool,
-    /// The bridge is promiscuous.
     pub promisc: bool,
     pub group_forward_mask: Option<u16>,
     pub multicast_snooping: Option<bool>,
@@ -70,9 +68,7 @@ pub struct Bridge {
 pub struct Gateways {
     /// The interface that has them: the bridge, or the host's end of a veth to it in a VLAN.
     pub holder: String,
-    /// The VLAN of that end.
     pub vlan: Option<u16>,
-    /// The gateways' addresses.
     pub addresses: Vec<Address>,
     /// Conflicting addresses are replaced.
     pub force: bool,
@@ -110,8 +106,9 @@ pub fn plan(
     if conf.mac_spoof_check {
         plan.push(Compared::SpoofGuard(mac));
     }
-    if let Some(backend) = conf.masquerade.filter(|_| has_lease) {
-        plan.push(Compared::Masquerade(backend, plan.lease.ips.iter().map(|ip| ip.address).collect()));
+    let masquerade = conf.masquerade.as_ref().filter(|_| has_lease);
+    if let Some(step) = masquerade.and_then(|of| of.step(plan.lease.ips.iter().map(|ip| ip.address))) {
+        plan.push(step);
     }
     push_port(&mut plan, conf);
     if !up {
@@ -212,8 +209,7 @@ fn add_default_route(lease: &mut AddResult, family: Family) {
     }
     let any = family.unspecified();
     let dst = IpNetwork::new(any, 0).unwrap_or_else(|_| any.into());
-    let (mtu, advmss, priority, table, scope) = (0, 0, 0, None, None);
-    lease.routes.push(Route { dst, gw: Some(gateway), mtu, advmss, priority, table, scope });
+    lease.routes.push(Route::new(dst, Some(gateway)));
 }
 
 /// The first address of a subnet, the gateway where none is given.
@@ -241,12 +237,10 @@ fn gateway_vlan(conf: &Conf, has_lease: bool) -> Option<u16> {
     access_vlan(conf).filter(|_| conf.gateway != Gateway::None && has_lease)
 }
 
-/// The link that gets the gateways.
 pub(crate) fn gateway_link(conf: &Conf, has_lease: bool) -> Result<String, CniError> {
     gateway_vlan(conf, has_lease).map_or_else(|| Ok(conf.bridge.clone()), |vlan| vlan_gateway_name(&conf.bridge, vlan))
 }
 
-/// The gateways, and where they are.
 fn gateways(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Gateways, CniError> {
     let vlan = gateway_vlan(conf, has_lease);
     let holder = gateway_link(conf, has_lease)?;

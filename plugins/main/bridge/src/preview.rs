@@ -34,7 +34,6 @@ pub(crate) fn shared(host: &Kernel, shared: &Shared) -> Result<Vec<Shown>, CniEr
     Ok(steps)
 }
 
-/// The gateways' steps.
 pub(crate) fn gateways(host: &Kernel, plan: &Gateways) -> Result<Vec<Shown>, CniError> {
     let router = link::find(host, &plan.holder).map_err(failed)?;
     let changes = match &router {

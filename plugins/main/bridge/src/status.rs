@@ -17,7 +17,7 @@ pub(crate) fn node(conf: &Conf, search_path: &str) -> Result<(), CniError> {
         Some(None) => find_bridge(&Kernel::host().map_err(failed)?, &conf.bridge).map(drop)?,
         None => try_out(conf)?,
     }
-    probe_filter(conf.masquerade, conf.mac_spoof_check, search_path)
+    probe_filter(conf.masquerade.as_ref(), conf.mac_spoof_check, search_path)
 }
 
 /// Whether the bridge that is there can do what the config asks for.

@@ -21,11 +21,9 @@ use crate::vlan_gateway;
 /// The state of one call beside its plan.
 #[derive(Debug, Default)]
 pub struct State {
-    /// The bridge's name.
     bridge: String,
     /// The container's Ethernet address, if one is asked for.
     pub(crate) mac: Option<Mac>,
-    /// The bridge's Ethernet address, as an earlier ADD reported it.
     bridge_mac: Option<Mac>,
     made: Option<MadeBridge>,
     /// The bridge's MTU before the port joined it, in bytes.

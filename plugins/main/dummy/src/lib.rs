@@ -8,7 +8,6 @@ use interface::plan::{Compared, Create};
 use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, status};
 use netops::link::Kind;
 
-/// The plugin.
 pub struct Dummy;
 
 impl InterfacePlugin for Dummy {

@@ -13,7 +13,6 @@ const AUXILIARY_DEVICES: &str = "/sys/bus/auxiliary/devices";
 /// Drivers that give a PCI device to a program, so that it is no network interface of the kernel's.
 const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
-/// The host-device plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conf {
     device: Option<AnyName>,
@@ -115,7 +114,6 @@ impl FromAnyConf for Removal {
 }
 
 impl Conf {
-    /// How the device is selected.
     pub fn selector(&self) -> Selector {
         if let Some(name) = &self.device {
             return Selector::Name(name.clone());

@@ -13,7 +13,6 @@ use crate::conf::{Conf, Selector};
 use crate::identity;
 use crate::record::AwayDevice;
 
-/// The error of a config that selects no device.
 pub fn selects_nothing() -> CniError {
     invalid("none of the keys device, hwaddr, kernelpath, pciBusID and runtimeConfig.deviceID is set")
 }

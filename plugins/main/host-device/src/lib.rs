@@ -4,30 +4,28 @@
 //! can change everything that is on the device itself. [`return_to_host`] brings it back, from wherever it is, as [`identity`] knows it. [`inventory()`] says what GC
 //! would bring back.
 
-use cni_spec::gc::Sweep;
-use cni_spec::{AddResult, Attachment, CniError, NetworkName};
-use interface::container::Options;
-use interface::plan::Uncompared;
-use interface::{AddOrCheck, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Uncollected, Verb, failed};
-use netops::link::Link;
-use netops::{Kernel, OpError};
-
 pub mod conf;
 pub mod device;
 pub mod identity;
-pub mod inventory;
 pub mod record;
 mod restore;
 pub mod return_to_host;
 pub mod step;
 
+use cni_spec::gc::Sweep;
+use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 pub use conf::{Conf, Removal};
-pub use inventory::{inventory, networks};
+use interface::container::Options;
+use interface::inventory::{Item, Sign};
+use interface::plan::Uncompared;
+use interface::{AddOrCheck, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Uncollected, Verb, failed};
+use netops::link::Link;
+use netops::{Kernel, OpError};
 use record::AwayDevice;
 use return_to_host::Outcome;
+use std::collections::BTreeSet;
 use step::{Move, State};
 
-/// The plugin.
 pub struct HostDevice;
 
 impl InterfacePlugin for HostDevice {
@@ -140,4 +138,32 @@ fn take_home(record: &AwayDevice, netns: Option<&netops::Netns>) -> Result<(), O
             Ok(())
         }
     }
+}
+
+/// Each device of the network that is away, or has come back without all that it had. Changes nothing.
+pub fn inventory(network: &NetworkName) -> Result<Vec<Item>, CniError> {
+    let records = record::list_of(network).map_err(failed)?;
+    if records.is_empty() {
+        return Ok(Vec::new());
+    }
+    let host = Kernel::host().map_err(failed)?;
+    records.iter().filter_map(|record| item(record, &host).transpose()).collect()
+}
+
+fn item(record: &AwayDevice, host: &Kernel) -> Result<Option<Item>, CniError> {
+    let [network, container, ifname] = record.names();
+    let Ok(attachment) = Attachment::parse(network, container, ifname) else { return Ok(None) };
+    let on_host = identity::find_on_host(host, record).map_err(failed)?;
+    let mut signs = vec![Sign::Namespace { path: record.netns.clone().into(), numbers: record.netns_numbers }];
+    // The kernel returns hardware when its namespace ends, so it is in one that is not known.
+    if on_host.is_none() && record.device.is_hardware() && !record.device.is_unplugged() {
+        signs.push(Sign::Unknown);
+    }
+    Ok(Some(Item { owner: (&attachment).into(), object: format!("device {}", record.device.name), signs }))
+}
+
+/// The names of the networks that have a record of this boot.
+pub fn networks() -> Result<BTreeSet<String>, CniError> {
+    let records = record::list().map_err(failed)?;
+    Ok(records.iter().map(|record| record.names()[0].to_owned()).collect())
 }

@@ -25,14 +25,10 @@ use serde_json::json;
 /// The longest record that is read, in bytes: a device has hundreds of addresses at most.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// A device that is away, and the attachment that has it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct AwayDevice {
-    /// The network's name.
     pub network: String,
-    /// `CNI_CONTAINERID`.
     pub container_id: String,
-    /// `CNI_IFNAME`.
     pub ifname: String,
     /// The boot of the machine in which the device was moved.
     pub boot: String,
@@ -42,18 +38,14 @@ pub struct AwayDevice {
     pub netns_numbers: [u64; 2],
     /// The device's index in the container, once it is there.
     pub index: Option<u32>,
-    /// The device as it was on the host.
     pub device: Device,
 }
 
-/// A device as it was on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Device {
-    /// The device's name.
     pub name: String,
     /// The kind of link, empty for hardware.
     pub kind: String,
-    /// The Ethernet address.
     pub mac: Option<String>,
     /// The Ethernet address that the hardware came with.
     pub permanent_mac: Option<String>,
@@ -63,7 +55,6 @@ pub struct Device {
     pub peer: Option<u32>,
     /// The MTU, in bytes.
     pub mtu: u32,
-    /// Whether the device was up.
     pub up: bool,
     /// Whether the device was promiscuous by the administrator's wish.
     pub promisc: bool,
@@ -78,9 +69,7 @@ pub struct Device {
     /// The group that the administrator put it in; records of earlier versions have none.
     #[serde(default)]
     pub group: u32,
-    /// The device's further names.
     pub alt_names: Vec<String>,
-    /// The alias that it had.
     pub alias: String,
     /// The link that it was a port of: index and name.
     pub master: Option<(u32, String)>,
@@ -153,7 +142,6 @@ impl AwayDevice {
         self.names() == names(attachment)
     }
 
-    /// Writes it, whole.
     pub fn write(&self) -> Result<()> {
         make_folder().map_err(|error| OpError::io("create", format!("folder {FOLDER}"), &error))?;
         let Device {
@@ -220,7 +208,6 @@ impl Device {
         Ok(self.kept.iter().flatten().filter_map(|address| address.after(elapsed)).collect())
     }
 
-    /// The device's VLANs as a port of a bridge.
     pub fn vlans(&self) -> Vec<Vlans> {
         let vlan = |&(first, last, pvid, untagged): &(u16, u16, bool, bool)| Vlans { first, last, pvid, untagged };
         self.vlans.iter().map(vlan).collect()
@@ -276,18 +263,15 @@ impl KeptAddress {
     }
 }
 
-/// Network, container and interface of an attachment.
 pub fn names(Attachment { network, container_id, ifname }: &Attachment) -> [&str; 3] {
     [network.as_str(), container_id.as_str(), ifname.as_str()]
 }
 
-/// The record of an attachment, if there is one.
 pub fn read(attachment: &Attachment) -> Result<Option<AwayDevice>> {
     let found = read_at(&path(names(attachment)))?;
     Ok(found.filter(|record| record.is_of(attachment)))
 }
 
-/// All records of this boot.
 pub fn list() -> Result<Vec<AwayDevice>> {
     let failed = |error: &std::io::Error| OpError::io("list", format!("folder {FOLDER}"), error);
     let entries = match std::fs::read_dir(FOLDER) {

@@ -17,7 +17,6 @@ use crate::restore::{drop_foreign_names, restore, restore_flags};
 /// Where the device is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The device is on the host.
     Home,
     /// The device ended with its namespace, as all but hardware does, or was unplugged.
     Gone,

@@ -32,7 +32,6 @@ pub struct State {
 }
 
 impl State {
-    /// Whether the device is in the container.
     pub fn is_moved(&self) -> bool {
         self.is_moved
     }
@@ -106,7 +105,6 @@ pub fn holder(conf: &Conf) -> Result<Option<AwayDevice>, OpError> {
 /// The device becomes the container's interface.
 #[derive(Debug)]
 pub struct Move {
-    /// The interface's name.
     pub ifname: String,
     /// The keys that select the device.
     pub conf: Conf,

@@ -7,21 +7,18 @@ use interface::conf::{self, DnsKey, invalid};
 use interface::container::Options;
 use interface::plan::{Compared, Create};
 use interface::result::without_loopback;
-use interface::stacked::{self, Wanted};
+use interface::stacked::{self, MasterFrom, Wanted};
 use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Verb};
 use netops::link::ipvlan::{Flags, Ipvlan as Settings, Mode};
 use netops::link::{AnyName, Kind, Link};
 use serde::Deserialize;
 
-/// The plugin.
 pub struct Ipvlan;
 
-/// The ipvlan plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     /// The interface that the link is on.
     pub master: Wanted,
-    /// Mode and flags.
     pub settings: Settings,
     /// MTU in bytes; `None` is the master's.
     pub mtu_bytes: Option<u32>,
@@ -33,6 +30,7 @@ pub struct Conf {
 #[serde(rename_all = "camelCase", default)]
 struct Wire {
     master: String,
+    master_from: Option<MasterFrom>,
     mode: String,
     flag: String,
     mtu: u16,
@@ -49,7 +47,7 @@ impl FromConf for Conf {
         let mode = stacked::keyword("mode", &wire.mode, &MODES)?;
         let flags = stacked::keyword("flag", &wire.flag, &FLAGS)?;
         Ok(Self {
-            master: Wanted::parse(&wire.master, wire.link_in_container)?,
+            master: Wanted::parse(&wire.master, wire.master_from, wire.link_in_container)?,
             settings: Settings { mode, flags },
             mtu_bytes: conf::mtu(wire.mtu),
             dns: wire.dns.into_dns(),
@@ -79,11 +77,14 @@ impl InterfacePlugin for Ipvlan {
             Some(_) => None,
             None => Some(chained_lease(call.verb, call.attachment, prev.as_ref())?),
         };
-        let wanted = match (&conf.master.name, &prev, call.verb) {
-            (None, Some(prev), Verb::Add) => Wanted { name: Some(chained_master(prev)?), ..conf.master.clone() },
+        let is_chained = conf.master.name.is_none() && conf.master.from.is_none();
+        let wanted = match (&prev, call.verb) {
+            (Some(prev), Verb::Add) if is_chained => {
+                Wanted { name: Some(chained_master(prev)?), ..conf.master.clone() }
+            }
             _ => conf.master.clone(),
         };
-        let master = wanted.find(call.verb, call.sides)?;
+        let master = wanted.find(call)?;
         // The reference and the kernel accept it.
         if let (Some(master), Some(mtu)) = (&master, conf.mtu_bytes)
             && mtu > master.mtu_bytes
@@ -104,7 +105,8 @@ impl InterfacePlugin for Ipvlan {
 
     /// In a chain that gives master or addresses the result has the one interface, as the reference's, whose DEL wants one.
     fn earlier(call: &AddOrCheck<'_>, keys: &Conf) -> AddResult {
-        let is_chained = keys.master.name.is_none() || call.conf.ipam.is_none();
+        let is_by_default = keys.master.name.is_none() && keys.master.from.is_none();
+        let is_chained = is_by_default || call.conf.ipam.is_none();
         let prev = call.conf.find_prev_result().filter(|_| !is_chained);
         prev.map(without_loopback).unwrap_or_default()
     }
@@ -112,9 +114,9 @@ impl InterfacePlugin for Ipvlan {
     /// Without key `master` a chain may have another one than the default route's, so only the kernel is asked.
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
         let kind = Kind::Ipvlan(conf.settings);
-        match conf.master.name {
-            Some(_) => conf.master.status(&kind).map(drop),
-            None => stacked::probe(&kind),
+        match (&conf.master.name, conf.master.from) {
+            (None, None) => stacked::probe(&kind),
+            (_, _) => conf.master.status(&kind).map(drop),
         }
     }
 }

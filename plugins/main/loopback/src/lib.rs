@@ -16,7 +16,6 @@ use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, NetnsPath, Plugin, P
 
 const LO: &str = "lo";
 
-/// The plugin.
 pub struct Loopback;
 
 impl Plugin for Loopback {
@@ -116,16 +115,7 @@ fn own_addresses(net: &Kernel, lo: &Link) -> Result<Vec<IpNetwork>, CniError> {
 /// `lo` with its first address of each family.
 fn result(netns: &NetnsPath, addresses: &[IpNetwork]) -> AddResult {
     let first = |family| addresses.iter().find(|address| Family::from(**address) == family);
-    let ip = |address: &IpNetwork| Ip { interface: Some(0), address: *address, gateway: None };
-    let lo = Interface {
-        name: LO.to_owned(),
-        mac: "00:00:00:00:00:00".to_owned(),
-        sandbox: netns.as_str().to_owned(),
-        ..Interface::default()
-    };
-    AddResult {
-        interfaces: vec![lo],
-        ips: Family::BOTH.map(first).into_iter().flatten().map(ip).collect(),
-        ..AddResult::default()
-    }
+    let ips = Family::BOTH.map(first).into_iter().flatten().map(|address| Ip::new(*address, None).of(0));
+    let lo = Interface::new(LO).mac("00:00:00:00:00:00").sandbox(netns.as_str());
+    ips.fold(AddResult::default().interface(lo), AddResult::ip)
 }

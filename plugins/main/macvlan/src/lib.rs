@@ -7,22 +7,19 @@ use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, ArgsKey, DnsKey, MacKey, Macs};
 use interface::container::Options;
 use interface::plan::{Compared, Create};
-use interface::stacked::{self, Wanted};
+use interface::stacked::{self, MasterFrom, Wanted};
 use interface::{AddOrCheck, InterfacePlugin, LinkKind, NoStep, Plan, Verb, failed};
 use netops::Kernel;
 use netops::link::macvlan::{Macvlan as Settings, Mode};
 use netops::link::{self, Kind, Link, Mac, Target};
 use serde::Deserialize;
 
-/// The plugin.
 pub struct Macvlan;
 
-/// The macvlan plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     /// The interface that the link is on.
     pub master: Wanted,
-    /// Mode and queue.
     pub settings: Settings,
     /// MTU in bytes; `None` is the master's.
     pub mtu_bytes: Option<u32>,
@@ -36,6 +33,7 @@ pub struct Conf {
 #[serde(rename_all = "camelCase", default)]
 struct Wire {
     master: String,
+    master_from: Option<MasterFrom>,
     mode: String,
     mtu: u16,
     mac: String,
@@ -55,7 +53,7 @@ impl FromConf for Conf {
         let bc_queue_len = (wire.bcqueuelen != 0).then_some(wire.bcqueuelen);
         let mode = stacked::keyword("mode", &wire.mode, &MODES)?;
         Ok(Self {
-            master: Wanted::parse(&wire.master, wire.link_in_container)?,
+            master: Wanted::parse(&wire.master, wire.master_from, wire.link_in_container)?,
             settings: Settings { mode, bc_queue_len, ..Settings::default() },
             mtu_bytes: conf::mtu(wire.mtu),
             macs: Macs::parse(&wire.mac, &wire.args, &wire.runtime_config)?,
@@ -80,7 +78,7 @@ impl InterfacePlugin for Macvlan {
     type Step = NoStep<State>;
 
     fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<State, CniError> {
-        let master = conf.master.find(call.verb, call.sides)?;
+        let master = conf.master.find(call)?;
         if call.verb == Verb::Check {
             return Ok(State { master, mac: None });
         }

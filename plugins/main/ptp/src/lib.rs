@@ -17,7 +17,6 @@ pub use conf::Conf;
 use plan::Plan;
 use step::{Own, State};
 
-/// The plugin.
 pub struct Ptp;
 
 impl InterfacePlugin for Ptp {
@@ -64,7 +63,7 @@ impl InterfacePlugin for Ptp {
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
         let what = format!("veth{}", status::mtu_word(conf.mtu_bytes));
         status::try_out(&what, |net| link::create_veth(net, &status::trial_veth(conf.mtu_bytes)).map(drop))?;
-        status::probe_filter(conf.masquerade, false, search_path)
+        status::probe_filter(conf.masquerade.as_ref(), false, search_path)
     }
 }
 

@@ -28,8 +28,8 @@ pub fn plan(conf: &Conf, attachment: &Attachment, lease: Option<AddResult>) -> R
     plan.refuse_mtu(conf.mtu_bytes)?;
     let pairs: Vec<Pair> = plan.lease.ips.iter().map(Pair::of).collect::<Result<_, _>>()?;
     plan.push(Compared::Veth(Veth { mtu_bytes: conf.mtu_bytes, ..Veth::default() }));
-    if let Some(backend) = conf.masquerade {
-        plan.push(Compared::Masquerade(backend, pairs.iter().map(|pair| pair.address).collect()));
+    if let Some(step) = conf.masquerade.as_ref().and_then(|of| of.step(pairs.iter().map(|pair| pair.address))) {
+        plan.push(step);
     }
     push_host(&mut plan, &pairs);
     push_container(&mut plan, &pairs)?;

@@ -4,11 +4,10 @@ use std::{fmt, fs};
 
 use cni_spec::{CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, ArgsKey, DnsKey, MacKey, parse_mac};
-use netops::link::{AnyName, Mac};
+use netops::link::{AnyName, LinkName, Mac};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-/// The tap plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conf {
     /// Several programs or threads may each have a queue.
@@ -21,7 +20,6 @@ pub struct Conf {
     pub requested_mac: Option<Mac>,
     /// The user who may open the tap without being root.
     pub owner: Option<u32>,
-    /// The group that may.
     pub group: Option<u32>,
     /// The label of SELinux that the tap is made under.
     pub selinux_context: Option<String>,
@@ -29,6 +27,10 @@ pub struct Conf {
     pub bridge: Option<String>,
     /// Key `dns`, in place of IPAM's.
     pub dns: Option<Dns>,
+    /// Whether the tap is beside the interface that an earlier plugin made, in whose place a virtual machine is.
+    pub redirect: bool,
+    /// With `redirect`: the tap's name.
+    pub tap_name: Option<LinkName>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -42,6 +44,8 @@ struct Wire {
     selinux_context: String,
     bridge: String,
     dns: DnsKey,
+    redirect: bool,
+    tap_name: String,
     args: ArgsKey,
     runtime_config: MacKey,
 }
@@ -50,6 +54,14 @@ impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let wire: Wire = object.decode()?;
         let text = |text: String| (!text.is_empty()).then_some(text);
+        if wire.redirect {
+            // The tap is like the interface, which has addresses already.
+            let set = |key: &&&str| object.value().get(**key).is_some_and(|value| !value.is_null());
+            if let Some(key) = ["bridge", "dns", "ipam", "mac", "mtu", "selinuxContext"].iter().find(set) {
+                let why = "with key redirect the tap is as the interface before it";
+                return Err(CniError::invalid_key(key, &object.value()[key], why));
+            }
+        }
         Ok(Self {
             multi_queue: wire.multi_queue,
             mtu_bytes: conf::mtu(wire.mtu),
@@ -60,8 +72,18 @@ impl FromConf for Conf {
             selinux_context: text(wire.selinux_context),
             bridge: text(wire.bridge).map(bridge).transpose()?,
             dns: wire.dns.into_dns(),
+            redirect: wire.redirect,
+            tap_name: text(wire.tap_name).map(name).transpose()?,
         })
     }
+}
+
+/// The key that makes the plugin a chained one, whatever the rest of the config says.
+pub const REDIRECT: &str = "redirect";
+
+fn name(text: String) -> Result<LinkName, CniError> {
+    LinkName::parse(&text)
+        .map_err(|error| CniError::invalid_key("tapName", format_args!("{text:?}"), &error.to_string()))
 }
 
 fn bridge(text: String) -> Result<String, CniError> {

@@ -1,21 +1,23 @@
 //! The tap plugin: a persistent tap in the container, for a program such as a virtual machine's monitor.
 //!
-//! [`conf`] has the keys, [`step`] makes the tap; the driver in crate `interface` does the rest.
+//! [`conf`] has the keys, [`step`] makes the tap; the driver in crate `interface` does the rest. [`redirect`] is the plugin's other form,
+//! behind a plugin that made an interface.
 
 use cni_spec::{AddResult, Attachment, CniError};
 use interface::container::{Dad, Options};
 use interface::plan::Uncompared;
+use interface::plugin::OtherForm;
 use interface::{AddOrCheck, InterfacePlugin, LinkKind, Step, Verb, conf as keys, status};
 use netops::link::Mac;
 
 pub mod conf;
+pub mod redirect;
 mod selinux;
 pub mod step;
 
 pub use conf::Conf;
 use step::CreateTap;
 
-/// The plugin.
 pub struct Tap;
 
 type Plan = interface::Plan<CreateTap>;
@@ -23,6 +25,8 @@ type Plan = interface::Plan<CreateTap>;
 impl InterfacePlugin for Tap {
     const NAME: &'static str = "tap";
     const LINK: LinkKind = LinkKind::ContainerOnly("tun");
+    const CHAINED: Option<OtherForm> =
+        Some(OtherForm { key: conf::REDIRECT, entry: chained::entry::<redirect::Redirect>() });
     type Conf = Conf;
     type Removal = ();
     type State = Option<Mac>;
@@ -94,31 +98,6 @@ mod tests {
             ip link set tap0 up
             ip address add fd07::5/64 dev tap0
             wait until no address of tap0 is tentative
-        "#]]
-        .assert_eq(&plan.to_string());
-    }
-
-    #[test]
-    fn a_tap_with_all_keys_and_an_address() {
-        let lease = br#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"}],"routes":[{"dst":"0.0.0.0/0"}]}"#;
-        let lease = AddResult::from_value(&json::parse(lease).unwrap(), SpecVersion::LATEST).unwrap();
-        let conf = Conf {
-            multi_queue: true,
-            mtu_bytes: Some(1400),
-            owner: Some(107),
-            group: Some(108),
-            bridge: Some("br0".into()),
-            ..Conf::default()
-        };
-        let attachment = Attachment::parse("net", "c1", "tap0").unwrap();
-        let plan = plan(&conf, &attachment, Some(Mac([2, 0, 0, 0, 0, 5])), Some(lease)).unwrap();
-        expect![[r#"
-            ip tuntap add tap0 mode tap multi_queue user 107 group 108
-            ip link set tap0 alias cni:net/c1/tap0 address 02:00:00:00:00:05 mtu 1400 master br0
-            sysctl net/ipv4/conf/tap0/arp_notify=1
-            ip address add 10.1.0.5/24 dev tap0
-            ip link set tap0 up
-            ip route add default via 10.1.0.1 dev tap0
         "#]]
         .assert_eq(&plan.to_string());
     }

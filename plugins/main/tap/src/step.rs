@@ -20,11 +20,9 @@ use crate::selinux;
 pub struct CreateTap {
     /// The tap's name.
     pub ifname: String,
-    /// The attachment's mark.
     pub alias: String,
     /// The tap's Ethernet address, if one is asked for.
     pub mac: Option<Mac>,
-    /// The config.
     pub conf: Conf,
 }
 

@@ -4,24 +4,21 @@ use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, DnsKey, invalid};
 use interface::container::Options;
 use interface::plan::{Compared, Create};
-use interface::stacked::{self, Wanted};
+use interface::stacked::{self, MasterFrom, Wanted};
 use interface::{AddOrCheck, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Verb};
 use netops::link::vlan::Vlan as Settings;
 use netops::link::{Kind, Link};
 use serde::Deserialize;
 
-/// The plugin.
 pub struct Vlan;
 
 /// The largest number of a VLAN; 4095 is reserved (IEEE 802.1Q).
 const ID_MAX: u16 = 4094;
 
-/// The vlan plugin's own config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     /// The interface that the link is on.
     pub master: Wanted,
-    /// The VLAN.
     pub settings: Settings,
     /// MTU in bytes; `None` is the master's.
     pub mtu_bytes: Option<u32>,
@@ -33,6 +30,7 @@ pub struct Conf {
 #[serde(rename_all = "camelCase", default)]
 struct Wire {
     master: String,
+    master_from: Option<MasterFrom>,
     vlan_id: u16,
     mtu: u16,
     link_in_container: bool,
@@ -42,17 +40,17 @@ struct Wire {
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let wire: Wire = object.decode()?;
-        if wire.master.is_empty() {
+        if wire.master.is_empty() && wire.master_from.is_none() {
             return Err(invalid("key master is not set")
                 .at_key("master")
-                .detail("Name the interface whose VLAN it is."));
+                .detail("Name the interface whose VLAN it is, or set masterFrom."));
         }
         if wire.vlan_id > ID_MAX {
             let why = format!("VLANs are numbered 0 to {ID_MAX}");
             return Err(CniError::invalid_key("vlanId", wire.vlan_id, &why));
         }
         Ok(Self {
-            master: Wanted::parse(&wire.master, wire.link_in_container)?,
+            master: Wanted::parse(&wire.master, wire.master_from, wire.link_in_container)?,
             settings: Settings { id: wire.vlan_id, ..Settings::default() },
             mtu_bytes: conf::mtu(wire.mtu),
             dns: wire.dns.into_dns(),
@@ -77,7 +75,7 @@ impl InterfacePlugin for Vlan {
 
     fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<State, CniError> {
         let sides = call.sides;
-        let master = conf.master.find(call.verb, sides)?;
+        let master = conf.master.find(call)?;
         if let (Some(master), Verb::Add) = (&master, call.verb) {
             stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)?;
             // A VLAN of a master that is down cannot be set up (ENETDOWN).

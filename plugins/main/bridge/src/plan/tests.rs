@@ -82,59 +82,6 @@ fn layer_2() {
 }
 
 #[test]
-fn a_switch_with_addresses() {
-    check(
-        "",
-        Some(V4),
-        &expect![[r#"
-            ip link add cni0 type bridge
-            sysctl net/ipv6/conf/cni0/accept_ra=0
-            ip link set cni0 up
-            ip link add veth0b29d7cd master cni0 type veth peer eth0
-            ip link set veth0b29d7cd alias cni:net/c1/eth0
-            ip link set veth0b29d7cd up
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-            sysctl net/ipv6/conf/eth0/accept_dad=0
-            sysctl net/ipv4/conf/eth0/arp_notify=1
-            ip address add 10.1.0.5/24 dev eth0
-            ip link set eth0 up
-            wait until eth0 can carry packets
-            wait until the port can carry packets
-            announce the addresses of eth0
-        "#]],
-    );
-    check(
-        r#","enabledad":true"#,
-        Some(DUAL),
-        &expect![[r#"
-            ip link add cni0 type bridge
-            sysctl net/ipv6/conf/cni0/accept_ra=0
-            ip link set cni0 up
-            ip link add veth0b29d7cd master cni0 type veth peer eth0
-            ip link set veth0b29d7cd alias cni:net/c1/eth0
-            ip link set veth0b29d7cd up
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-            sysctl net/ipv6/conf/eth0/enhanced_dad=1
-            sysctl net/ipv6/conf/eth0/accept_dad=1
-            sysctl net/ipv6/conf/lo/disable_ipv6=0
-            sysctl net/ipv6/conf/eth0/disable_ipv6=0
-            sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
-            sysctl net/ipv6/conf/eth0/ndisc_notify=1
-            sysctl net/ipv4/conf/eth0/arp_notify=1
-            ip address add 10.1.0.5/24 dev eth0
-            ip link set eth0 up
-            ip address add fd00::5/64 dev eth0
-            ip route add default via 10.1.0.254 dev eth0
-            ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
-            wait until eth0 can carry packets
-            wait until the port can carry packets
-            wait until no address of eth0 is tentative
-            announce the addresses of eth0
-        "#]],
-    );
-}
-
-#[test]
 fn a_gateway_of_both_families() {
     check(
         r#","isDefaultGateway":true,"ipMasq":true,"mtu":1400"#,
@@ -174,39 +121,6 @@ fn a_gateway_of_both_families() {
             sysctl net/ipv6/conf/all/forwarding=1
         "#]],
     );
-}
-
-#[test]
-fn a_default_route_of_ipam_is_not_doubled() {
-    let routes = |keys: &str, lease: &str| {
-        let plan = plan(keys, Some(lease)).unwrap();
-        let routes = plan.steps.iter().filter_map(|step| match step {
-            Step::Compared(Compared::Routes(Side::Container, routes)) => Some(routes),
-            _ => None,
-        });
-        routes.flatten().map(|route| format!("{route}\n")).collect::<String>()
-    };
-    let keys = r#","isDefaultGateway":true"#;
-    expect![[r#"
-        default via 10.1.0.1
-    "#]]
-    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0"}]}"#));
-    expect![[r#"
-        default via 10.1.0.9
-    "#]]
-    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.9"}]}"#));
-    expect![[r#"
-        default via 10.1.0.1
-    "#]]
-    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"},{"address":"10.2.0.5/24"}]}"#));
-    expect![[r#"
-        default
-        default
-    "#]]
-    .assert_eq(&routes(
-        "",
-        r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0"},{"dst":"0.0.0.0/0"}]}"#,
-    ));
 }
 
 #[test]
@@ -300,92 +214,42 @@ fn what_no_interface_can_have() {
     );
 }
 
-fn address_check(found: &[&str], wanted: &[&str], force: bool, expected: &Expect) {
+#[test]
+fn addresses_in_the_way_of_a_gateway() {
+    let rows: [(&[&str], &[&str], bool); 9] = [
+        (&[], &["10.1.0.1/24"], false),
+        (&["10.1.0.1/24"], &["10.1.0.1/24"], false),
+        (&["10.1.0.1/16"], &["10.1.0.1/24"], false),
+        (&["10.9.0.1/16"], &["10.1.0.1/24"], false),
+        (&["10.9.0.1/16"], &["10.1.0.1/24"], true),
+        (&["10.1.0.1/24"], &["10.1.0.1/24", "10.2.0.1/24"], false),
+        (&["fe80::1/64", "fd01::1/64"], &["fd00::1/64"], false),
+        (&["fd00::9/48"], &["fd00::1/64"], false),
+        (&["fd00::9/48", "fe80::1/64"], &["fd00::1/64"], true),
+    ];
     let addresses = |texts: &[&str]| -> Vec<Address> {
         texts.iter().map(|text| Address::from(text.parse::<IpNetwork>().unwrap())).collect()
     };
-    let shown = match address_changes("br0", &addresses(found), &addresses(wanted), force) {
-        Ok(AddressChanges { delete, add }) => {
-            let add: Vec<IpNetwork> = add.iter().map(|address| address.net).collect();
-            format!("delete {delete:?} add {add:?}\n").replace("V4(Ipv4Network ", "(").replace("V6(Ipv6Network ", "(")
-        }
-        Err(error) => format!("code {}: {error}", error.code.0),
-    };
-    expected.assert_eq(&shown);
-}
-
-#[test]
-fn addresses_in_the_way_of_a_gateway() {
-    address_check(
-        &[],
-        &["10.1.0.1/24"],
-        false,
-        &expect![[r#"
-        delete [] add [({ addr: 10.1.0.1, prefix: 24 })]
-    "#]],
-    );
-    address_check(
-        &["10.1.0.1/24"],
-        &["10.1.0.1/24"],
-        false,
-        &expect![[r#"
-        delete [] add []
-    "#]],
-    );
-    address_check(
-        &["10.1.0.1/16"],
-        &["10.1.0.1/24"],
-        false,
-        &expect![
-            "code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already. Give this network a bridge of its own: forceAddress would remove 10.1.0.1/16 from br0, with its routes."
-        ],
-    );
-    address_check(
-        &["10.9.0.1/16"],
-        &["10.1.0.1/24"],
-        false,
-        &expect![
-            "code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already. Give this network a bridge of its own: forceAddress would remove 10.9.0.1/16 from br0, with its routes."
-        ],
-    );
-    address_check(
-        &["10.9.0.1/16"],
-        &["10.1.0.1/24"],
-        true,
-        &expect![[r#"
-            delete [({ addr: 10.9.0.1, prefix: 16 })] add [({ addr: 10.1.0.1, prefix: 24 })]
-        "#]],
-    );
-    address_check(
-        &["10.1.0.1/24"],
-        &["10.1.0.1/24", "10.2.0.1/24"],
-        false,
-        &expect![[r#"
-            delete [] add [({ addr: 10.2.0.1, prefix: 24 })]
-        "#]],
-    );
-    address_check(
-        &["fe80::1/64", "fd01::1/64"],
-        &["fd00::1/64"],
-        false,
-        &expect![[r#"
-            delete [] add [({ addr: fd00::1, prefix: 64 })]
-        "#]],
-    );
-    address_check(
-        &["fd00::9/48"],
-        &["fd00::1/64"],
-        false,
-        &expect![
-            "code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already. Give this network a bridge of its own: forceAddress would remove fd00::9/48 from br0, with its routes."
-        ],
-    );
-    address_check(
-        &["fd00::9/48", "fe80::1/64"],
-        &["fd00::1/64"],
-        true,
-        &expect![[r#"
-            delete [({ addr: fd00::9, prefix: 48 })] add [({ addr: fd00::1, prefix: 64 })]
-        "#]],
-    );
+    let shown =
+        rows.map(|(found, wanted, force)| match address_changes("br0", &addresses(found), &addresses(wanted), force) {
+            Ok(AddressChanges { delete, add }) => {
+                let add = add.into_iter().map(|address| address.net).collect();
+                let [delete, add] =
+                    [delete, add].map(|all: Vec<_>| all.iter().map(|net| format!(" {net}")).collect::<String>());
+                format!("delete{delete} add{add}\n")
+            }
+            Err(error) => format!("code {}: {error}\n", error.code.0),
+        });
+    expect![[r#"
+        delete add 10.1.0.1/24
+        delete add
+        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already. Give this network a bridge of its own: forceAddress would remove 10.1.0.1/16 from br0, with its routes.
+        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already. Give this network a bridge of its own: forceAddress would remove 10.9.0.1/16 from br0, with its routes.
+        delete 10.9.0.1/16 add 10.1.0.1/24
+        delete add 10.2.0.1/24
+        delete add fd00::1/64
+        code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already. Give this network a bridge of its own: forceAddress would remove fd00::9/48 from br0, with its routes.
+        delete fd00::9/48 add fd00::1/64
+    "#]]
+    .assert_eq(&shown.concat());
 }

