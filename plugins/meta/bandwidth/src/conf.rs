@@ -2,15 +2,21 @@
 
 use std::fmt;
 
+use chained::invalid;
+use cni_spec::json::parse_cidr;
 use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
+use ipnetwork::IpNetwork;
 use netops::tc::Tbf;
+use netops::tc::htb::{End, Htb};
 use serde::Deserialize;
+
+use crate::shaper::Shaper;
 
 /// How long a packet may wait in the queue, in microseconds, as in the reference.
 const LATENCY_US: u32 = 25_000;
 
 /// The limits of an attachment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conf {
     /// The limits of packets to the container.
     pub ingress: Option<Limit>,
@@ -18,6 +24,16 @@ pub struct Conf {
     pub egress: Option<Limit>,
     /// The queue of both directions.
     pub queue: Queue,
+    /// The other ends that limits are for. Without it, for all.
+    pub subnets: Option<Subnets>,
+}
+
+/// Keys `shapedSubnets` and `unshapedSubnets`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subnets {
+    /// Whether limits are for these; otherwise for all others.
+    pub are_shaped: bool,
+    pub networks: Vec<IpNetwork>,
 }
 
 /// The queue of packets that wait for the bucket.
@@ -53,6 +69,8 @@ struct Wire {
     egress_rate: Option<u64>,
     egress_burst: Option<u64>,
     queue: Queue,
+    shaped_subnets: Vec<String>,
+    unshaped_subnets: Vec<String>,
     runtime_config: RuntimeConfig,
 }
 
@@ -69,17 +87,20 @@ struct Bandwidth {
     ingress_burst: u64,
     egress_rate: u64,
     egress_burst: u64,
+    shaped_subnets: Vec<String>,
+    unshaped_subnets: Vec<String>,
 }
 
 impl FromConf for Conf {
-    /// The network's limits; those of the runtime, if the network has none of the four keys.
+    /// The network's limits; those of the runtime, if the network has none of the four keys. Likewise with the subnets, which
+    /// kubelets do not give with their limits.
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let wire: Wire = object.decode()?;
         let own = [wire.ingress_rate, wire.ingress_burst, wire.egress_rate, wire.egress_burst];
         let of_runtime = wire.runtime_config.bandwidth;
         let (prefix, [ingress_rate, ingress_burst, egress_rate, egress_burst]) = match own {
             [None, None, None, None] => {
-                let Bandwidth { ingress_rate, ingress_burst, egress_rate, egress_burst } = of_runtime;
+                let Bandwidth { ingress_rate, ingress_burst, egress_rate, egress_burst, .. } = of_runtime;
                 ("runtimeConfig.bandwidth.", [ingress_rate, ingress_burst, egress_rate, egress_burst])
             }
             own => ("", own.map(Option::unwrap_or_default)),
@@ -88,7 +109,42 @@ impl FromConf for Conf {
             ingress: Limit::parse(&format!("{prefix}ingress"), ingress_rate, ingress_burst)?,
             egress: Limit::parse(&format!("{prefix}egress"), egress_rate, egress_burst)?,
             queue: wire.queue,
+            subnets: Subnets::parse("", &wire.shaped_subnets, &wire.unshaped_subnets)?.or(Subnets::parse(
+                "runtimeConfig.bandwidth.",
+                &of_runtime.shaped_subnets,
+                &of_runtime.unshaped_subnets,
+            )?),
         })
+    }
+}
+
+impl Conf {
+    /// The shaper of packets from `end`'s side to the container, or to there.
+    pub fn shaper(&self, limit: Limit, end: End) -> Shaper {
+        let tbf = limit.tbf();
+        self.subnets.as_ref().map_or(Shaper::All(tbf), |Subnets { are_shaped, networks }| {
+            Shaper::Some(Htb::new((tbf.rate_bytes, tbf.buffer_ticks), !are_shaped, end, networks))
+        })
+    }
+}
+
+impl Subnets {
+    fn parse(prefix: &str, shaped: &[String], unshaped: &[String]) -> Result<Option<Self>, CniError> {
+        let (key, texts) = match (shaped, unshaped) {
+            ([], []) => return Ok(None),
+            (texts, []) => ("shapedSubnets", texts),
+            ([], texts) => ("unshapedSubnets", texts),
+            _ => {
+                let msg = format!("keys {prefix}shapedSubnets and {prefix}unshapedSubnets exclude each other");
+                return Err(invalid(msg).at_key(format!("{prefix}unshapedSubnets")));
+            }
+        };
+        let network = |(place, text): (usize, &String)| {
+            let key = format!("{prefix}{key}[{place}]");
+            parse_cidr(text).map_err(|why| CniError::invalid_key(&key, format_args!("{text:?}"), &why))
+        };
+        let networks = texts.iter().enumerate().map(network).collect::<Result<_, _>>()?;
+        Ok(Some(Self { are_shaped: key == "shapedSubnets", networks }))
     }
 }
 
@@ -122,6 +178,11 @@ impl Limit {
         Tbf::new(self.rate_bytes, self.burst_bytes, LATENCY_US)
     }
 
+    /// The class with the limit, in the syntax of `tc class`.
+    pub fn in_class(self) -> String {
+        format!("htb rate {}bit burst {}b", self.rate_bytes * 8, self.burst_bytes)
+    }
+
     /// Whether a shaper may be ours or the reference's: it has the same latency.
     pub fn may_have_made(found: &Tbf) -> bool {
         found.is_for(LATENCY_US)
@@ -143,10 +204,11 @@ mod tests {
         let mut all = json!({"name": "n"});
         all.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
         match Conf::from_conf(&ConfObject::parse(all.to_string().as_bytes()).unwrap()) {
-            Ok(Conf { ingress, egress, queue: Queue::Fifo }) => {
+            Ok(Conf { ingress, egress, queue: Queue::Fifo, subnets }) => {
                 let text =
                     |limit: Option<Limit>| limit.map_or("-".into(), |l| format!("{}/{}", l.rate_bytes, l.burst_bytes));
-                format!("{} {}", text(ingress), text(egress))
+                let subnets = subnets.map(|own| format!(" {} {:?}", own.are_shaped, own.networks)).unwrap_or_default();
+                format!("{} {}{subnets}", text(ingress), text(egress))
             }
             Ok(other) => format!("{other:?}"),
             Err(error) => error.msg.replace("cannot use network config: key ", ""),
@@ -162,6 +224,14 @@ mod tests {
         let own = json!({"ingressRate": 8, "ingressBurst": 8, "runtimeConfig": runtime});
         assert_eq!(read(&own), "1/1 -");
         assert_eq!(read(&json!({"ingressRate": 0, "runtimeConfig": runtime})), "- -");
+    }
+
+    #[test]
+    fn subnets_are_the_networks_or_else_the_runtimes() {
+        let limits = json!({"ingressRate": 80, "ingressBurst": 160, "shapedSubnets": ["fd00::/8"]});
+        assert!(read(&json!({"runtimeConfig": {"bandwidth": limits}})).starts_with("10/20 - true [V6("));
+        let own = json!({"unshapedSubnets": ["10.1.2.3/8"], "runtimeConfig": {"bandwidth": limits}});
+        assert!(read(&own).starts_with("10/20 - false [V4("));
     }
 
     /// An administrator's shaper, whose queue has another length.

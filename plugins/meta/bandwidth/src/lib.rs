@@ -6,11 +6,12 @@
 
 pub mod conf;
 pub mod ifb;
+pub mod shaper;
 
 use crate::conf::{Conf, Limit, Queue};
+use crate::shaper::Shaper;
 use chained::{
-    AddOrCheck, ChainedPlugin, Collecting, LazySides, Left, Preview, Removing, Shown, Timer, Txn, Undo, all, differs,
-    failed,
+    AddOrCheck, ChainedPlugin, Collecting, DeleteIngress, Preview, Removing, Shown, Timer, Txn, all, differs, failed,
 };
 use cni_spec::{AddResult, CniError, Code, Interface, NetworkName, SpecVersion};
 use interface::inventory::{Item, Owner, Sign};
@@ -18,12 +19,11 @@ use interface::sides::Sides;
 use interface::status::try_out;
 use interface::{alias, host_veth};
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
-use netops::tc::{self, Qdisc, Redirect, Tbf};
+use netops::tc::htb::End;
+use netops::tc::{self, Qdisc, Redirect};
 use netops::txn::DeleteLink;
 use netops::{Errno, Kernel, link_removal, veth_peer};
-use std::fmt;
 
-/// The bandwidth plugin.
 #[derive(Debug)]
 pub struct Bandwidth;
 
@@ -36,7 +36,7 @@ impl ChainedPlugin for Bandwidth {
     type Removal = Conf;
 
     async fn add(call: &AddOrCheck<'_>, keys: &Conf, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = *keys;
+        let Conf { ingress, egress, .. } = *keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl ChainedPlugin for Bandwidth {
         if let Some(limit) = ingress {
             warn_if_small("ingressBurst", limit, &veth);
             let timer = Timer::start();
-            shape(&sides.host, txn, &veth, limit.tbf())?;
+            shaper::put(&sides.host, txn, &veth, &keys.shaper(limit, End::Source))?;
             timer.end("limit what it receives");
         }
         txn.checkpoint().await;
@@ -55,15 +55,15 @@ impl ChainedPlugin for Bandwidth {
             let stale = ifb::find(&sides.host, call.attachment, Some(call.attached)).map_err(failed)?;
             let replaced = prepare(&sides.host, txn, &veth, &stale)?;
             let ifb = ensure_ifb(call, sides, txn, &veth, &stale)?;
-            shape(&sides.host, txn, &ifb, limit.tbf())?;
-            set_queue(&sides.host, &ifb, queue)?;
+            shaper::put(&sides.host, txn, &ifb, &keys.shaper(limit, End::Destination))?;
+            shaper::set_queue(&sides.host, &ifb, keys, limit)?;
             let up = Settings { up: Some(true), ..Settings::default() };
             sides.host.run(link::set(&(&ifb).into(), &up)).map_err(failed)?;
             redirect(&sides.host, &veth, &ifb, &replaced)?;
             remove_others(&stale, &ifb);
             timer.end("limit what it sends");
             let mac = ifb.mac.map(|mac| mac.to_string()).unwrap_or_default();
-            let own = Interface { name: ifb.name, mac, ..Interface::default() };
+            let own = Interface::new(ifb.name).mac(mac);
             // After a repeated ADD prevResult has it already; addresses refer to interfaces by their places.
             match result.interfaces.iter_mut().find(|entry| entry.name == own.name && entry.sandbox.is_empty()) {
                 Some(entry) => *entry = own,
@@ -71,47 +71,48 @@ impl ChainedPlugin for Bandwidth {
             }
         }
         // Last: the queue that was there before is not put back.
-        ingress.map_or(Ok(()), |_| set_queue(&sides.host, &veth, queue))
+        ingress.map_or(Ok(()), |limit| shaper::set_queue(&sides.host, &veth, keys, limit))
     }
 
     fn preview(call: &AddOrCheck<'_>, keys: &Conf, preview: &mut Preview) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = *keys;
+        let Conf { ingress, egress, queue, .. } = *keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
         let veth = call.attached.previewed_host_end(call.attachment)?;
-        let shape = |preview: &mut Preview, link: &str, limit: Limit| {
-            preview.step(format!("tc qdisc add dev {link} root {limit}"));
+        let shape = |preview: &mut Preview, link: &str, limit: Limit, end: &str| {
+            shaper::preview(preview, keys, link, limit, end);
             if queue == Queue::FqCodel {
                 preview.step(format!("tc qdisc add dev {link} parent 1:1 fq_codel"));
             }
         };
         if let Some(limit) = ingress {
-            shape(preview, &veth, limit);
+            shape(preview, &veth, limit, "src");
         }
         if let Some(limit) = egress {
             let host = Kernel::host().map_err(failed)?;
             let name = ifb::free_name(&host, call.attachment).map_err(failed)?;
             preview.push(Shown::new(format!("tc qdisc add dev {veth} ingress")).uncompared());
             preview.step(format!("ip link add {name} type ifb"));
-            shape(preview, &name, limit);
+            shape(preview, &name, limit, "dst");
             preview.step(format!("ip link set {name} up"));
             let action = format!("action mirred egress redirect dev {name}");
             preview.step(format!("tc filter add dev {veth} parent ffff: matchall {action}"));
-            preview.result.interfaces.push(Interface { name, ..Interface::default() });
+            preview.result.interfaces.push(Interface::new(name));
         }
         Ok(())
     }
 
     async fn check(call: &AddOrCheck<'_>, keys: &Conf) -> Result<(), CniError> {
-        let Conf { ingress, egress, queue } = *keys;
+        let Conf { ingress, egress, .. } = *keys;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
         let sides = call.sides.open()?;
         let veth = call.attached.host_end(sides)?;
-        let received = ingress.map_or(Ok(()), |limit| compare(&sides.host, &veth, limit, queue));
-        let sent = egress.map_or(Ok(()), |limit| compare_sent(call, sides, &veth, (limit, queue)));
+        let compare = |limit| shaper::compare(&sides.host, &veth, keys, limit, End::Source);
+        let received = ingress.map_or(Ok(()), compare);
+        let sent = egress.map_or(Ok(()), |limit| compare_sent(call, sides, &veth, (keys, limit)));
         all([received, sent])
     }
 
@@ -152,12 +153,13 @@ impl ChainedPlugin for Bandwidth {
         let tbf = limit.tbf();
         let queue = if conf.queue == Queue::FqCodel { "-fq-codel" } else { "" };
         let way = if conf.egress.is_some() { "-egress" } else { "" };
-        let what = format!("tbf-{}-{}-{}{queue}{way}", tbf.rate_bytes, tbf.limit_bytes, tbf.buffer_ticks);
+        let kind = if conf.subnets.is_some() { "htb" } else { "tbf" };
+        let what = format!("{kind}-{}-{}-{}{queue}{way}", tbf.rate_bytes, tbf.limit_bytes, tbf.buffer_ticks);
         try_out(&what, |host| {
             let [one, other] = ["trial0", "trial1"].map(LinkName::parse);
             let (Ok(one), Ok(other)) = (one, other) else { return Ok(()) };
             let ifb = link::create(host, &NewLink::new(&one, Kind::Ifb), None)?;
-            host.run(tc::add(&ifb, &Qdisc::Tbf(limit.tbf())))?;
+            conf.shaper(limit, End::Source).add(host, &ifb)?;
             if conf.queue == Queue::FqCodel {
                 host.run(tc::add(&ifb, &Qdisc::FqCodel))?;
             }
@@ -177,42 +179,15 @@ fn warn_if_small(key: &str, limit: Limit, veth: &Link) {
     }
 }
 
-/// Puts a bucket on the veth. One that an earlier ADD put there is changed; another process's stays, as in the reference.
-fn shape(host: &Kernel, txn: &Txn, veth: &Link, tbf: Tbf) -> Result<(), CniError> {
-    let undo = |before| txn.push(Box::new(Unshape { link: veth.clone(), made: tbf, before }));
-    let refused = match host.run(tc::add(veth, &Qdisc::Tbf(tbf))) {
-        Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
-        done => {
-            // The answer may be lost.
-            undo(None);
-            return done.map_err(failed);
-        }
-    };
-    match tc::find_root(host, veth).map_err(failed)? {
-        Some(Qdisc::Tbf(found)) if Limit::may_have_made(&found) => {
-            undo(Some(found));
-            host.run(tc::replace(veth, &Qdisc::Tbf(tbf))).map_err(failed)
-        }
-        _ => Err(failed(refused).detail("Another process shapes this link: end that, or give the container no limit.")),
-    }
-}
-
-/// The queue below a bucket. The kernel's own queue is the default.
-fn set_queue(host: &Kernel, link: &Link, queue: Queue) -> Result<(), CniError> {
-    match queue {
-        Queue::Fifo => Ok(()),
-        Queue::FqCodel => host.run(tc::replace(link, &Qdisc::FqCodel)).map_err(failed),
-    }
-}
-
 /// Removes from the host's end of the veth what ADD put there: the redirection to one of these links, and a bucket with the
 /// config's numbers.
 fn unshape(host: &Kernel, removing: &Removing<'_, Conf>, ifbs: &[Link]) -> Result<(), CniError> {
     let Some(veth) = find_veth(host, removing)? else { return Ok(()) };
     if let Some(limit) = removing.removal.ingress
-        && tc::find_root(host, &veth).map_err(failed)? == Some(Qdisc::Tbf(limit.tbf()))
+        && let wanted = removing.removal.shaper(limit, End::Source)
+        && Shaper::find(host, &veth).map_err(failed)?.as_ref() == Some(&wanted)
     {
-        host.run(tc::delete(&veth, &Qdisc::Tbf(limit.tbf()))).map_err(failed)?;
+        host.run(tc::delete(&veth, &wanted.root())).map_err(failed)?;
     }
     let own = own_redirects(host, &veth, ifbs)?;
     host.run_all(own.iter().map(|redirect| tc::delete_redirect(&veth, redirect)).collect()).map_err(failed)?;
@@ -310,7 +285,7 @@ fn prepare(host: &Kernel, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Vec<
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
         done => {
             // The answer may be lost: then it is an earlier ADD's, or a new one without filters.
-            txn.push(Box::new(DeleteIngress { veth: veth.clone(), is_new: done.is_ok() }));
+            txn.push(Box::new(DeleteIngress { link: veth.clone(), is_in_container: false, is_new: done.is_ok() }));
             return done.map(|()| Vec::new()).map_err(failed);
         }
     };
@@ -340,7 +315,7 @@ fn compare_sent(
     call: &AddOrCheck<'_>,
     sides: &Sides,
     veth: &Link,
-    (limit, queue): (Limit, Queue),
+    (keys, limit): (&Conf, Limit),
 ) -> Result<(), CniError> {
     let found = ifb::find(&sides.host, call.attachment, Some(call.attached)).map_err(failed)?;
     let [name, _] = ifb::names(call.attachment);
@@ -351,85 +326,7 @@ fn compare_sent(
         true => Ok(()),
         false => Err(differs(format!("link {}", veth.name), format!("its packets do not go to {}", ifb.name))),
     };
-    all([compare(&sides.host, &ifb, limit, queue), up, way])
-}
-
-fn compare(host: &Kernel, link: &Link, limit: Limit, queue: Queue) -> Result<(), CniError> {
-    let differs = |how: String| Err(differs(format!("link {}", link.name), how));
-    let Tbf { rate_bytes, limit_bytes, buffer_ticks } = limit.tbf();
-    match tc::find_root(host, link).map_err(failed)? {
-        Some(Qdisc::Tbf(found)) if found == limit.tbf() => match queue {
-            Queue::FqCodel if tc::find_below(host, link).map_err(failed)? != Some(Qdisc::FqCodel) => {
-                differs("its bucket has no fq_codel below".to_owned())
-            }
-            Queue::Fifo | Queue::FqCodel => Ok(()),
-        },
-        Some(Qdisc::Tbf(found)) => differs(format!(
-            "its bucket has rate {} limit {} buffer {}, not rate {rate_bytes} limit {limit_bytes} buffer {buffer_ticks}",
-            found.rate_bytes, found.limit_bytes, found.buffer_ticks
-        )),
-        _ => differs("it has no token bucket".to_owned()),
-    }
-}
-
-/// Gives the veth back the bucket that it had.
-#[derive(Debug)]
-struct Unshape {
-    link: Link,
-    made: Tbf,
-    before: Option<Tbf>,
-}
-
-impl fmt::Display for Unshape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.before.is_some() { "as before" } else { "deleted" };
-        write!(f, "qdisc tbf of {} {how}", self.link.name)
-    }
-}
-
-impl Undo for Unshape {
-    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
-        let host = &sides.open()?.host;
-        let undone = match self.before {
-            Some(before) => host.run(tc::replace(&self.link, &Qdisc::Tbf(before))),
-            None => match tc::find_root(host, &self.link) {
-                Ok(Some(found)) if found == Qdisc::Tbf(self.made) => host.run(tc::delete(&self.link, &found)),
-                found => found.map(drop),
-            },
-        };
-        unless_absent(undone)
-    }
-}
-
-#[derive(Debug)]
-struct DeleteIngress {
-    veth: Link,
-    /// Whether this ADD created the qdisc, which is not known where the kernel's answer is lost.
-    is_new: bool,
-}
-
-impl fmt::Display for DeleteIngress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "qdisc ingress of {} deleted", self.veth.name)
-    }
-}
-
-impl Undo for DeleteIngress {
-    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
-        let sides = sides.open()?;
-        if !self.is_new && tc::has_filters(&sides.host, &self.veth)? {
-            return Ok(());
-        }
-        unless_absent(sides.host.run(tc::delete(&self.veth, &Qdisc::Ingress)))
-    }
-}
-
-/// `EINVAL`: it was not made, or the link is gone.
-fn unless_absent(done: netops::error::Result<()>) -> Result<(), Left> {
-    match done {
-        Err(error) if !error.is_absent() && error.os_errno() != Some(Errno::EINVAL) => Err(error.into()),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    all([shaper::compare(&sides.host, &ifb, keys, limit, End::Destination), up, way])
 }
 
 /// Each ifb of the network, among all `links` of the host. Changes nothing.

@@ -1,18 +1,24 @@
 //! The keys, and every rule about them.
 
+mod egress_keys;
+
+use cni_filter::EgressPolicy;
 use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
+use interface::conf::{invalid, shared_rules};
 use serde::Deserialize;
 
 /// The keys, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     pub backend: Backend,
-    /// `firewalldZone`.
     pub zone: String,
-    /// `iptablesAdminChainName`.
     pub admin_chain: String,
     /// `ingressPolicy`; `None` if it is open.
     pub policy: Option<Policy>,
+    /// `rules`: whether packets are accepted by a mark, which elements of the table `cni_shared` give them.
+    pub is_shared: bool,
+    /// `egressPolicy` of the network, then of the runtime, as far as they are given: a packet has to pass each.
+    pub egress: Vec<EgressPolicy>,
 }
 
 /// `backend`: who lets the container's packets pass.
@@ -22,7 +28,6 @@ pub enum Backend {
     Found,
     /// Rules in iptables' table `filter`.
     Iptables,
-    /// A zone of firewalld.
     Firewalld,
     /// Rules in table `cni_firewall` of nf_tables, for nodes without iptables.
     Nftables,
@@ -38,7 +43,6 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// The word in the config.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SameBridge => "same-bridge",
@@ -46,7 +50,6 @@ impl Policy {
         }
     }
 
-    /// The policy of this word.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         [Self::SameBridge, Self::Isolated].into_iter().find(|policy| policy.as_str() == word)
     }
@@ -56,7 +59,6 @@ impl Policy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     pub backend: Backend,
-    /// `firewalldZone`.
     pub zone: String,
 }
 
@@ -67,6 +69,15 @@ struct Keys {
     firewalld_zone: String,
     iptables_admin_chain_name: String,
     ingress_policy: String,
+    egress_policy: Option<egress_keys::Keys>,
+    rules: Option<String>,
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RuntimeConfig {
+    egress_policy: Option<egress_keys::Keys>,
 }
 
 fn backend(word: &str) -> Backend {
@@ -109,7 +120,20 @@ impl FromConf for Conf {
             let expected = "expected the name of an iptables chain, 1 to 28 characters";
             return Err(CniError::invalid_key("iptablesAdminChainName", format!("{admin_chain:?}"), expected));
         }
-        Ok(Self { backend: backend(&keys.backend), zone: or(keys.firewalld_zone, "trusted"), admin_chain, policy })
+        let (backend, other) = (backend(&keys.backend), ["backend"].into_iter().find(|_| keys.backend == "firewalld"));
+        let is_shared = shared_rules(keys.rules.as_deref(), other)?;
+        let named =
+            [("egressPolicy", keys.egress_policy), ("runtimeConfig.egressPolicy", keys.runtime_config.egress_policy)];
+        // What is misspelt would let pass what was to be denied.
+        let is_of_policy = |key: &str| {
+            named.iter().any(|(policy, _)| key.strip_prefix(policy).is_some_and(|key| key.starts_with('.')))
+        };
+        if let Some(unknown) = object.ignored().into_iter().find(|unknown| is_of_policy(&unknown.path)) {
+            return Err(invalid(format!("{} is no key: expected default, allow or deny", unknown.path)));
+        }
+        let given = named.into_iter().filter_map(|(key, policy)| Some(policy?.read(key)));
+        let egress = given.collect::<Result<_, _>>()?;
+        Ok(Self { egress, is_shared, backend, zone: or(keys.firewalld_zone, "trusted"), admin_chain, policy })
     }
 }
 

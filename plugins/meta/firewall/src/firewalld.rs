@@ -22,7 +22,6 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// How long firewalld has for one call: it may load its whole ruleset.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A running firewalld.
 pub(crate) struct Firewalld(DuplexConn);
 
 /// A call of firewalld about a source of a zone.
@@ -33,7 +32,6 @@ pub(crate) enum Method {
     Query,
 }
 
-/// The answer to a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The change was done, or the zone has the source.

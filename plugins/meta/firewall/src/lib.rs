@@ -4,14 +4,16 @@
 //! |---|---|
 //! | [`conf`] | the keys |
 //! | `rules` | the rules of iptables |
+//! | `egress` | what the container may send |
 //! | `firewalld` | sources of a zone, over D-Bus |
 
 pub mod conf;
 
+mod egress;
 mod firewalld;
 mod rules;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -20,7 +22,7 @@ use chained::{
     AddOrCheck, ChainedPlugin, Collecting, Left, Preview, Removing, Shown, Timer, Txn, all, differs, failed, invalid,
 };
 use cni_filter::iptables::{Edit, Table, TableName};
-use cni_filter::{Filter, Names, Noted, OfNetwork};
+use cni_filter::{Filter, Names, Noted, OfNetwork, Stale};
 use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName, SpecVersion};
 use interface::owner_by_reservation::{Holder, Reserved};
 use netops::OpError;
@@ -28,12 +30,10 @@ use netops::nft::Family;
 
 use conf::{Backend, Conf, Removal};
 use firewalld::{Answer, CallError, Firewalld, Method};
-use rules::{Attached, Isolation, Replaced};
+use rules::{Accepted, Attached, Isolation, Replaced};
 
-/// Both families.
 const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// The plugin.
 #[derive(Debug)]
 pub struct Firewall;
 
@@ -47,17 +47,34 @@ impl ChainedPlugin for Firewall {
 
     async fn add(call: &AddOrCheck<'_>, conf: &Conf, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call, conf)?);
-        let mut firewalld = find_firewalld(conf.backend)?;
+        let (mut firewalld, how) = find_firewalld(conf)?;
         let search_path = call.raw.search_path();
+        // First: nothing passes before it is judged.
+        if !conf.egress.is_empty() {
+            egress::add(call, conf, txn)?;
+            txn.checkpoint().await;
+        }
         if firewalld.is_none() || conf.policy.is_some() {
             let mut filter = open(search_path)?;
             expect_one_backend(&mut filter, conf)?;
+            // Before the rules: an address that another attachment has is refused.
+            if conf.is_shared {
+                let is_new = Rc::<Cell<bool>>::default();
+                txn.push(Box::new(Forget {
+                    attachment: call.attachment.clone(),
+                    is_new: Rc::clone(&is_new),
+                    what: "firewall elements",
+                    remove: Filter::remove_accepted,
+                }));
+                is_new.set(filter.add_accepted(Names::from(call.attachment), &addresses).map_err(failed)?);
+                txn.checkpoint().await;
+            }
             for family in FAMILIES {
                 let own = of_family(&addresses, family);
                 if own.is_empty() {
                     continue;
                 }
-                let attached = attached(call, conf, &own, bridge, firewalld.is_none());
+                let attached = attached(call, conf, &own, bridge, how);
                 let replaced = Rc::new(RefCell::new(None));
                 txn.push(Box::new(Remove {
                     attachment: call.attachment.clone(),
@@ -97,16 +114,27 @@ impl ChainedPlugin for Firewall {
         if addresses.is_empty() {
             preview.unknown.push("the rules that let packets pass: the addresses are not known before".to_owned());
         }
-        let firewalld = find_firewalld(conf.backend)?;
+        let (firewalld, how) = find_firewalld(conf)?;
+        if !conf.egress.is_empty() {
+            egress::preview(call, preview)?;
+        }
         if firewalld.is_none() || conf.policy.is_some() {
             let mut filter = open(call.raw.search_path())?;
             expect_one_backend(&mut filter, conf)?;
+            if conf.is_shared {
+                let is_so = filter.check_accepted(Names::from(call.attachment), &addresses).is_ok();
+                let add = |address: &IpAddr| {
+                    let family = Family::of(*address);
+                    format!("nft add element {family} cni_shared accept_addresses {{ {address} }}")
+                };
+                addresses.iter().for_each(|address| preview.push(Shown::new(add(address)).so_if(is_so)));
+            }
             for family in FAMILIES {
                 let own = of_family(&addresses, family);
                 if own.is_empty() {
                     continue;
                 }
-                let attached = attached(call, conf, &own, bridge, firewalld.is_none());
+                let attached = attached(call, conf, &own, bridge, how);
                 let mut table = table(&mut filter, conf.backend, family)?;
                 for edit in rules::present(&mut table, attached).map_err(failed)? {
                     preview.push(Shown::new(table.command(&edit)).so_if(true));
@@ -129,20 +157,38 @@ impl ChainedPlugin for Firewall {
 
     async fn check(call: &AddOrCheck<'_>, conf: &Conf) -> Result<(), CniError> {
         let (addresses, bridge) = (addresses(&call.attached.result), bridge(call, conf)?);
-        let mut firewalld = find_firewalld(conf.backend)?;
+        let (mut firewalld, how) = find_firewalld(conf)?;
         let mut differences = Vec::new();
+        if !conf.egress.is_empty() {
+            differences.extend(egress::check(call, conf)?);
+        }
         if firewalld.is_none() || conf.policy.is_some() {
             let mut filter = open(call.raw.search_path())?;
             differences.extend(policies_elsewhere(&mut filter, conf)?);
-            for family in FAMILIES {
-                let own = of_family(&addresses, family);
-                if own.is_empty() {
-                    continue;
+            let mut lacking = |how| -> Result<Vec<String>, CniError> {
+                let mut lacking = Vec::new();
+                for family in FAMILIES {
+                    let own = of_family(&addresses, family);
+                    if own.is_empty() {
+                        continue;
+                    }
+                    let attached = attached(call, conf, &own, bridge, how);
+                    let mut table = table(&mut filter, conf.backend, family)?;
+                    lacking.extend(rules::check(&mut table, attached).map_err(failed)?);
                 }
-                let attached = attached(call, conf, &own, bridge, firewalld.is_none());
-                let mut table = table(&mut filter, conf.backend, family)?;
-                differences.extend(rules::check(&mut table, attached).map_err(failed)?);
-            }
+                if how == Accepted::ByMark {
+                    let checked = filter.check_accepted(Names::from(call.attachment), &addresses);
+                    lacking.extend(checked.err().map(|error| error.to_string()));
+                }
+                Ok(lacking)
+            };
+            let found = lacking(how)?;
+            // The key may have changed since ADD.
+            let is_otherwise = match how.other() {
+                Some(other) if !found.is_empty() => lacking(other)?.is_empty(),
+                _ => false,
+            };
+            differences.extend(found.into_iter().filter(|_| !is_otherwise));
         }
         for address in addresses {
             let Some(firewalld) = &mut firewalld else { break };
@@ -166,12 +212,10 @@ impl ChainedPlugin for Firewall {
         });
         let names = Names::from(removing.attachment);
         let timer = Timer::start();
-        let mut errors: Vec<CniError> = each(removing.raw.search_path(), &mut |table, family| {
-            rules::remove(table, names, &of_family(&addresses, family))
-        })
-        .into_iter()
-        .map(failed)
-        .collect();
+        let by_rule = &mut |table: &mut Table<'_>, family| rules::remove(table, names, &of_family(&addresses, family));
+        let by_name = &mut |filter: &mut Filter| both(filter.remove_accepted(names), filter.remove_egress(names));
+        let removed = each(removing.raw.search_path(), by_rule, by_name);
+        let mut errors: Vec<CniError> = removed.into_iter().map(failed).collect();
         timer.end("remove rules");
         if matches!(backend, Backend::Iptables | Backend::Nftables) || addresses.is_empty() {
             return errors;
@@ -193,17 +237,28 @@ impl ChainedPlugin for Firewall {
     async fn gc(collecting: &Collecting<'_, Removal>) -> Vec<CniError> {
         let sweep = collecting.sweep.map(|attachment| Names::from(*attachment));
         let network = collecting.network.as_str();
-        let errors = each(collecting.raw.search_path(), &mut |table, _| rules::gc(table, network, &sweep));
+        let by_rule = &mut |table: &mut Table<'_>, _| rules::gc(table, network, &sweep);
+        let by_name = &mut |filter: &mut Filter| {
+            let stale = Stale::new(network, &sweep);
+            both(filter.gc_accepted(&stale), filter.gc_egress(&stale))
+        };
+        let errors = each(collecting.raw.search_path(), by_rule, by_name);
         errors.into_iter().map(failed).collect()
     }
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
-        let firewalld = find_firewalld(conf.backend)?;
+        let (firewalld, _) = find_firewalld(conf)?;
+        let mut filter = open(search_path)?;
+        if !conf.egress.is_empty() {
+            filter.probe_egress().map_err(failed)?;
+        }
         if firewalld.is_some() && conf.policy.is_none() {
             return Ok(());
         }
-        let mut filter = open(search_path)?;
         expect_one_backend(&mut filter, conf)?;
+        if conf.is_shared {
+            filter.probe_accepted().map_err(failed)?;
+        }
         let mut table = table(&mut filter, conf.backend, Family::Ip)?;
         rules::probe(&mut table, conf.policy).map_err(failed)
     }
@@ -213,11 +268,27 @@ impl ChainedPlugin for Firewall {
 /// leaves, are not among them.
 /// Errors: the refusal of the kernel or iptables.
 pub fn inventory(network: &NetworkName, search_path: &str) -> Result<Vec<Noted>, CniError> {
-    let (mut found, network) = (Vec::new(), OfNetwork::new(network.as_str()));
-    let errors = each(search_path, &mut |table, _| {
+    let (mut found, mut marked, network) = (Vec::new(), Vec::new(), OfNetwork::new(network.as_str()));
+    let by_rule = &mut |table: &mut Table<'_>, _| {
         found.extend(rules::list(table, &network)?);
         Ok(())
+    };
+    let errors = each(search_path, by_rule, &mut |filter| {
+        let accepted = filter.list_accepted().map(|accepted| {
+            let noted = |(address, comment): (IpAddr, String)| {
+                Noted::of(&network, Some(&comment), Some(address), format!("firewall element of {address}"))
+            };
+            marked.extend(accepted.into_iter().filter_map(noted));
+        });
+        let judged = filter.list_egress().map(|judged| {
+            let noted = |(address, comment): (Option<IpAddr>, String)| {
+                Noted::of(&network, Some(&comment), address, "egressPolicy in table cni_egress".to_owned())
+            };
+            marked.extend(judged.into_iter().filter_map(noted));
+        });
+        both(accepted, judged)
     });
+    found.extend(marked);
     CniError::join(errors.into_iter().map(failed).collect()).map_or(Ok(found), Err)
 }
 
@@ -276,8 +347,20 @@ fn expect_one_backend(filter: &mut Filter, conf: &Conf) -> Result<(), CniError> 
     }
 }
 
-/// firewalld, if the packets are to pass by it.
-fn find_firewalld(backend: Backend) -> Result<Option<Firewalld>, CniError> {
+/// firewalld, if the packets are to pass by it, and how they pass.
+/// Errors: shared rules where firewalld filters, as a mark does not pass its zones.
+fn find_firewalld(conf: &Conf) -> Result<(Option<Firewalld>, Accepted), CniError> {
+    let found = firewalld_of(conf.backend)?;
+    match (&found, conf.is_shared) {
+        (Some(_), true) => Err(invalid("cannot use rules = \"shared\": firewalld filters by the sources of its zones")
+            .detail("Leave key rules out, or stop firewalld.")),
+        (Some(_), false) => Ok((found, Accepted::ByFirewalld)),
+        (None, true) => Ok((found, Accepted::ByMark)),
+        (None, false) => Ok((found, Accepted::Here)),
+    }
+}
+
+fn firewalld_of(backend: Backend) -> Result<Option<Firewalld>, CniError> {
     match backend {
         Backend::Iptables | Backend::Nftables => Ok(None),
         Backend::Found => look_for_firewalld(),
@@ -291,7 +374,6 @@ fn find_firewalld(backend: Backend) -> Result<Option<Firewalld>, CniError> {
     }
 }
 
-/// firewalld, if it runs.
 fn look_for_firewalld() -> Result<Option<Firewalld>, CniError> {
     Firewalld::find().map_err(|error| {
         let msg = format!("cannot ask the system bus for firewalld: no thread can be made: {error}");
@@ -335,21 +417,30 @@ fn attached<'a>(
     conf: &'a Conf,
     addresses: &'a [IpAddr],
     bridge: Option<&'a str>,
-    is_accepted_here: bool,
+    accepted: Accepted,
 ) -> Attached<'a> {
     let isolation = bridge.zip(conf.policy).map(|(bridge, policy)| Isolation { bridge, policy });
     let names = Names::from(call.attachment);
-    Attached { names, addresses, admin_chain: &conf.admin_chain, isolation, is_accepted_here }
+    Attached { names, addresses, admin_chain: &conf.admin_chain, isolation, accepted }
 }
 
-/// Works on both families in each variant of iptables and in our own table; returns all errors.
-fn each(search_path: &str, work: &mut dyn FnMut(&mut Table<'_>, Family) -> netops::error::Result<()>) -> Vec<OpError> {
+fn both(first: netops::error::Result<()>, second: netops::error::Result<()>) -> Vec<OpError> {
+    [first, second].into_iter().filter_map(Result::err).collect()
+}
+
+/// Works on both families in each variant of iptables and in our own tables; returns all errors.
+fn each(
+    search_path: &str,
+    work: &mut dyn FnMut(&mut Table<'_>, Family) -> netops::error::Result<()>,
+    by_name: &mut dyn FnMut(&mut Filter) -> Vec<OpError>,
+) -> Vec<OpError> {
     Filter::sweep(search_path, &mut |filter| {
         let mut errors: Vec<OpError> = Vec::new();
         for family in FAMILIES {
             errors.extend(filter.each_iptables(family, TableName::Filter, &mut |table| work(table, family)).err());
             errors.extend(work(&mut filter.native(rules::native(family)), family).err());
         }
+        errors.extend(by_name(filter));
         errors
     })
 }
@@ -386,6 +477,31 @@ impl Remove {
 impl chained::Undo for Remove {
     fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), Left> {
         Ok(self.put_back()?)
+    }
+}
+
+/// Removes what an ADD that fails later has made of one kind, if it made the first.
+#[derive(Debug)]
+struct Forget {
+    attachment: Attachment,
+    is_new: Rc<Cell<bool>>,
+    /// The kind, for people.
+    what: &'static str,
+    remove: fn(&mut Filter, Names<'_>) -> netops::error::Result<()>,
+}
+
+impl fmt::Display for Forget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} removed", self.what)
+    }
+}
+
+impl chained::Undo for Forget {
+    fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), Left> {
+        if self.is_new.get() {
+            (self.remove)(&mut open("")?, Names::from(&self.attachment)).map_err(failed)?;
+        }
+        Ok(())
     }
 }
 

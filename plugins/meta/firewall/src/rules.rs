@@ -12,16 +12,20 @@
 //! and the rules of a bridge go with its last container.
 
 mod collect;
+mod isolation;
 
 pub(crate) use collect::{gc, list};
+use isolation::{
+    EITHER, bridge_rules, end_isolation, isolating, merged, policies_passed_by, policy_comment, put_first,
+};
+pub(crate) use isolation::{Isolation, isolated_bridge};
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni_filter::Names;
-use cni_filter::iptables::rule::{Rule, Target, is, is_not};
+use cni_filter::iptables::rule::{Rule, Target, is};
 use cni_filter::iptables::{Before, Edit, FoundRule, NativeTable, NewRule, Table};
+use cni_filter::{ACCEPT_MARK, Names};
 use netops::OpError;
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
@@ -51,15 +55,28 @@ pub(crate) struct Attached<'a> {
     pub(crate) addresses: &'a [IpAddr],
     pub(crate) admin_chain: &'a str,
     pub(crate) isolation: Option<Isolation<'a>>,
-    /// Whether the addresses are let pass here, and not by firewalld.
-    pub(crate) is_accepted_here: bool,
+    pub(crate) accepted: Accepted,
 }
 
-/// The isolation of a bridge's containers: its policy says whose packets do not reach them.
+/// The way in which the addresses are let pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Isolation<'a> {
-    pub(crate) bridge: &'a str,
-    pub(crate) policy: Policy,
+pub(crate) enum Accepted {
+    /// By rules for each.
+    Here,
+    /// By one rule for all packets with a mark.
+    ByMark,
+    ByFirewalld,
+}
+
+impl Accepted {
+    /// The other form of rules.
+    pub(crate) fn other(self) -> Option<Self> {
+        match self {
+            Self::Here => Some(Self::ByMark),
+            Self::ByMark => Some(Self::Here),
+            Self::ByFirewalld => None,
+        }
+    }
 }
 
 impl Attached<'_> {
@@ -71,25 +88,24 @@ impl Attached<'_> {
             None => own,
         }
     }
-}
 
-/// The bridge and the policy in a note.
-fn isolation_of(note: &str) -> Option<(&str, &str)> {
-    note.rsplit_once(BRIDGE)?.1.rsplit_once(' ')
-}
-
-/// The isolation that counts, where `own` are the attachment's rules before this ADD. Another entry of the list, or an earlier
-/// ADD, may have asked for one: as in the reference its rules stay until DEL. On one bridge the rules of the stricter policy
-/// are those of both.
-fn merged<'a>(asked: Option<Isolation<'a>>, own: &'a [FoundRule]) -> Option<Isolation<'a>> {
-    own.iter().filter_map(|found| isolation_of(found.note.as_deref()?)).fold(asked, |now, (bridge, policy)| {
-        let found = Policy::parse(policy).map(|policy| Isolation { bridge, policy });
-        match (now, found) {
-            (None, found) => found,
-            (Some(now), Some(found)) if now.bridge == bridge && found.policy == Policy::Isolated => Some(found),
-            (now, _) => now,
+    /// The rules that let the addresses pass, each once.
+    fn accepts(&self) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = Vec::new();
+        let by_mark =
+            || commented("shared rules", Rule { mark: Some(ACCEPT_MARK), target: Target::Accept, ..Rule::default() });
+        let all: Vec<Rule> = match self.accepted {
+            Accepted::Here => self.addresses.iter().flat_map(|address| accepts(*address)).collect(),
+            Accepted::ByMark => vec![by_mark()],
+            Accepted::ByFirewalld => Vec::new(),
+        };
+        for rule in all {
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
         }
-    })
+        rules
+    }
 }
 
 fn accepts(address: IpAddr) -> [Rule; 2] {
@@ -100,28 +116,6 @@ fn accepts(address: IpAddr) -> [Rule; 2] {
 
 fn commented(text: &str, rule: Rule) -> Rule {
     Rule { comment: Some(format!("CNI firewall plugin {text}")), ..rule }
-}
-
-fn policy_comment(words: &str, rule: Rule) -> Rule {
-    commented(&format!("rules (ingressPolicy: {words})"), rule)
-}
-
-/// The words of rules that both policies have.
-const EITHER: &str = "same-bridge|isolated";
-
-/// The rules of one bridge with their chains, in the order in which each is put first.
-fn bridge_rules(isolation: Isolation<'_>) -> Vec<(&'static str, Rule)> {
-    let Isolation { bridge, policy } = isolation;
-    let bridge = || bridge.to_owned();
-    let others = Rule { input: is(bridge()), output: is_not(bridge()), ..Rule::jump(STAGE_2) };
-    let own = Rule { input: is(bridge()), output: is(bridge()), target: Target::Drop, ..Rule::default() };
-    let to = Rule { output: is(bridge()), target: Target::Drop, ..Rule::default() };
-    let mut rules = vec![(STAGE_1, policy_comment(policy.as_str(), others))];
-    if policy == Policy::Isolated {
-        rules.push((STAGE_1, policy_comment(policy.as_str(), own)));
-    }
-    rules.push((STAGE_2, policy_comment(EITHER, to)));
-    rules
 }
 
 /// Whether the rule is there, by whichever version of the reference, which have different comments.
@@ -135,20 +129,6 @@ fn is_alike(one: &Rule, other: &Rule) -> bool {
 
 fn shared_rule(chain: &str, rule: Rule) -> NewRule {
     NewRule { chain: chain.to_owned(), rule, note: None }
-}
-
-/// The jump to the policies among the rules of `FORWARD`, if the jump that lets containers' packets pass comes before it: no
-/// policy counts then. An administrator who has taken the latter out and a plugin that puts it first again make it so.
-fn policies_passed_by(forward: &[FoundRule]) -> Option<&FoundRule> {
-    let at = |chain: &str| forward.iter().position(|found| found.goes_to() == Some(chain));
-    let policies = at(STAGE_1)?;
-    at(OWN).is_some_and(|own| own < policies).then(|| &forward[policies])
-}
-
-/// Puts the jump to the policies first again.
-fn put_first(jump: &FoundRule) -> [Edit; 2] {
-    let rule = policy_comment(EITHER, Rule::jump(STAGE_1));
-    [Edit::Delete(jump.clone()), Edit::Prepend(shared_rule(FORWARD, rule))]
 }
 
 /// The attachment's rules before ADD, and those that ADD adds.
@@ -180,7 +160,8 @@ impl Replaced {
             }
         }
         let added = edits.iter().filter_map(|edit| match edit {
-            Edit::Append(new) if new.chain == OWN => Some(new.rule.clone()),
+            // The others use the one that has no note.
+            Edit::Append(new) if new.chain == OWN && new.note.is_some() => Some(new.rule.clone()),
             _ => None,
         });
         Ok(Self { before, added: added.collect() })
@@ -211,14 +192,13 @@ pub(crate) fn put_back(table: &mut Table<'_>, names: Names<'_>, replaced: &Repla
     })
 }
 
-/// The edits of an ADD.
 pub(crate) fn edits(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>> {
     planned(table, attached, &mut Before::default())
 }
 
 fn planned(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before) -> Result<Vec<Edit>> {
     let mut edits = Vec::new();
-    if attached.is_accepted_here {
+    if attached.accepted != Accepted::ByFirewalld {
         edits.extend(accepting(table, attached, before)?);
     }
     if let Some(isolation) = attached.isolation {
@@ -230,10 +210,10 @@ fn planned(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before) -
 /// The rules that CHECK looks for: jumps of `FORWARD`, and the rest.
 fn wanted<'a>(attached: Attached<'a>) -> [Vec<(&'a str, Rule)>; 2] {
     let (mut jumps, mut rules) = (Vec::new(), Vec::new());
-    if attached.is_accepted_here {
+    if attached.accepted != Accepted::ByFirewalld {
         jumps.push((OWN, commented("rules", Rule::jump(OWN))));
         rules.push((OWN, commented("admin overrides", Rule::jump(attached.admin_chain))));
-        rules.extend(attached.addresses.iter().flat_map(|address| accepts(*address)).map(|rule| (OWN, rule)));
+        rules.extend(attached.accepts().into_iter().map(|rule| (OWN, rule)));
     }
     if let Some(isolation) = attached.isolation {
         jumps.push((STAGE_1, policy_comment(EITHER, Rule::jump(STAGE_1))));
@@ -287,12 +267,7 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before)
         edits.push(Edit::Prepend(shared_rule(OWN, admin)));
     }
     let owner = attached.names.owner();
-    let mut wanted: Vec<Rule> = Vec::new();
-    for rule in attached.addresses.iter().flat_map(|address| accepts(*address)) {
-        if !wanted.contains(&rule) {
-            wanted.push(rule);
-        }
-    }
+    let wanted = attached.accepts();
     before.keep(OWN, &found, |found| match &found.note {
         Some(note) => owner.owns(Some(note)),
         None => found.rule.as_ref().is_some_and(|rule| wanted.contains(rule)),
@@ -312,13 +287,15 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>, before: &mut Before)
     edits.extend(end_isolation(table, &gone, &others, isolation)?);
     edits.extend(gone.into_iter().map(Edit::Delete));
     let unnoted = first_unnoted(others, wanted.iter().filter(|rule| !kept.contains(rule)));
-    if table.keeps_notes() {
+    let is_by_mark = attached.accepted == Accepted::ByMark;
+    if table.keeps_notes() && !is_by_mark {
         edits.extend(unnoted.into_iter().map(Edit::Delete));
     } else {
         kept.extend(unnoted.into_iter().filter_map(|found| found.rule));
     }
     let missing = wanted.into_iter().filter(|rule| !kept.contains(rule));
-    edits.extend(missing.map(|rule| Edit::Append(NewRule { chain: OWN.to_owned(), rule, note: Some(note.clone()) })));
+    let note = Some(note).filter(|_| !is_by_mark);
+    edits.extend(missing.map(|rule| Edit::Append(NewRule { chain: OWN.to_owned(), rule, note: note.clone() })));
     Ok(edits)
 }
 
@@ -330,35 +307,6 @@ fn first_unnoted<'a>(mut found: Vec<FoundRule>, rules: impl Iterator<Item = &'a 
         Some(found.remove(at))
     };
     rules.filter_map(&mut first).collect()
-}
-
-fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit>> {
-    let mut edits = Vec::new();
-    for chain in [STAGE_1, STAGE_2] {
-        edits.extend(table.create_chain_once(chain)?);
-    }
-    let jump = policy_comment(EITHER, Rule::jump(STAGE_1));
-    let missing = |found: Option<Vec<FoundRule>>, rule: &Rule| !is_there(&found.unwrap_or_default(), rule);
-    // Behind the jump to CNI-FORWARD in the transaction, so before it in the chain.
-    if table.has_jump(FORWARD, STAGE_1, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, &jump)))? {
-        table.expect_base(FORWARD)?;
-        let forward = table.list(FORWARD)?.unwrap_or_default();
-        edits.extend(policies_passed_by(&forward).into_iter().flat_map(put_first));
-    } else {
-        edits.push(Edit::Prepend(shared_rule(FORWARD, jump)));
-    }
-    for (chain, rule) in bridge_rules(isolation) {
-        if missing(table.list(chain)?, &rule) {
-            edits.push(Edit::Prepend(shared_rule(chain, rule)));
-        }
-    }
-    for chain in [STAGE_1, STAGE_2] {
-        let end = policy_comment(EITHER, Rule { target: Target::Return, ..Rule::default() });
-        if missing(table.list(chain)?, &end) {
-            edits.push(Edit::Append(shared_rule(chain, end)));
-        }
-    }
-    Ok(edits)
 }
 
 /// The rules that are missing, a sentence each. The reference's are accepted.
@@ -412,46 +360,6 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAdd
     })
 }
 
-/// Removes the rules of bridges whose last container goes, and those of a policy with its last container on the bridge;
-/// `added` is that of an attachment that is added again. While accept rules are left that name no attachment, all stay:
-/// they may be a container's on that bridge.
-fn end_isolation(
-    table: &mut Table<'_>,
-    gone: &[FoundRule],
-    left: &[FoundRule],
-    added: Option<Isolation<'_>>,
-) -> Result<Vec<Edit>> {
-    let isolations = |found: &[FoundRule]| -> BTreeSet<(String, String)> {
-        let notes = found.iter().filter_map(|found| isolation_of(found.note.as_deref()?));
-        notes.map(|(bridge, policy)| (bridge.to_owned(), policy.to_owned())).collect()
-    };
-    let is_unowned = |found: &FoundRule| {
-        found.note.is_none() && found.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept)
-    };
-    let (ended, mut used) = (isolations(gone), isolations(left));
-    used.extend(added.map(|added| (added.bridge.to_owned(), added.policy.as_str().to_owned())));
-    if ended.is_empty() || left.iter().any(is_unowned) {
-        return Ok(Vec::new());
-    }
-    let mut edits = Vec::new();
-    for bridge in ended.iter().map(|(bridge, _)| bridge).collect::<BTreeSet<_>>() {
-        let has = |policy: Policy| used.contains(&(bridge.clone(), policy.as_str().to_owned()));
-        let is_used = has(Policy::Isolated) || has(Policy::SameBridge);
-        let all = bridge_rules(Isolation { bridge, policy: Policy::Isolated });
-        for (chain, rule) in all {
-            // Packets within the bridge are dropped for the isolated alone.
-            let is_for_isolated = rule.input.is_some() && rule.target == Target::Drop;
-            if if is_for_isolated { has(Policy::Isolated) } else { is_used } {
-                continue;
-            }
-            edits.extend(table.delete_where(chain, |found| {
-                found.note.is_none() && found.rule.as_ref().is_some_and(|found| is_alike(found, &rule))
-            })?);
-        }
-    }
-    Ok(edits)
-}
-
 /// Whether packets reach the rules, and those of policies before they pass.
 /// Errors: the error that keeps packets from the chain.
 pub(crate) fn probe(table: &mut Table<'_>, policy: Option<Policy>) -> Result<()> {
@@ -467,21 +375,16 @@ pub(crate) fn probe(table: &mut Table<'_>, policy: Option<Policy>) -> Result<()>
     Ok(())
 }
 
-/// A bridge whose containers a policy of this table keeps others' packets from.
-pub(crate) fn isolated_bridge(table: &mut Table<'_>) -> Result<Option<String>> {
-    let found = table.list(STAGE_2)?.unwrap_or_default();
-    Ok(found.into_iter().find_map(|found| Some(found.rule?.output?.value)))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::isolation::isolation_of;
     use super::*;
 
     #[test]
     fn a_note_has_bridge_and_policy_behind_the_attachment() {
         let names = Names { network: "n", container: "c", ifname: "eth0" };
         let isolation = Some(Isolation { bridge: "cni0", policy: Policy::SameBridge });
-        let attached = Attached { names, addresses: &[], admin_chain: "A", isolation, is_accepted_here: true };
+        let attached = Attached { names, addresses: &[], admin_chain: "A", isolation, accepted: Accepted::Here };
         assert_eq!(isolation_of(&attached.note()), Some(("cni0", "same-bridge")));
         assert!(names.owner().owns(Some(&attached.note())));
         assert_eq!(isolation_of(&Attached { isolation: None, ..attached }.note()), None);

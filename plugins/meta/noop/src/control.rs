@@ -23,9 +23,7 @@ pub struct Control {
     pub report_error: String,
     /// Code of that error; 0 for 999.
     pub report_error_code: u32,
-    /// Text for stderr.
     pub report_stderr: String,
-    /// Versions to speak instead of the default list.
     pub report_version_support: Option<Vec<String>>,
     /// Exit status at the end, if above 0.
     pub exit_with_code: i32,
@@ -39,24 +37,17 @@ pub struct Control {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct CmdArgs {
-    /// `CNI_CONTAINERID`.
     #[serde(rename = "ContainerID")]
     pub container_id: String,
-    /// `CNI_NETNS`.
     pub netns: String,
-    /// `CNI_IFNAME`.
     pub if_name: String,
-    /// `CNI_ARGS`.
     pub args: String,
-    /// `CNI_PATH`.
     pub path: String,
-    /// `CNI_NETNS_OVERRIDE`.
     pub netns_override: String,
     /// stdin in base64.
     pub stdin_data: String,
 }
 
-/// An entry of the command log.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct LogEntry<'a> {
@@ -80,13 +71,11 @@ impl CmdArgs {
 }
 
 impl Control {
-    /// Reads a control file.
     pub fn read(path: &str) -> Result<Self, CniError> {
         let bytes = fs::read(path).map_err(|error| failed("read", path, &error))?;
         Self::parse(path, &bytes)
     }
 
-    /// Reads the content of the control file `path`.
     pub fn parse(path: &str, bytes: &[u8]) -> Result<Self, CniError> {
         let undecodable =
             |why: String| CniError::new(Code::DECODING, format!("cannot read control file {path}: {why}"));

@@ -26,7 +26,6 @@ pub(crate) fn versions(call: &Call, control_file: &str) -> Result<Vec<String>, C
     Ok(versions.unwrap_or_else(|| DEFAULT_VERSIONS.map(str::to_owned).to_vec()))
 }
 
-/// The reply to VERSION.
 pub(crate) fn version_text(versions: &[String]) -> String {
     let quoted: Vec<String> =
         versions.iter().map(|version| serde_json::Value::from(version.as_str()).to_string()).collect();

@@ -15,19 +15,10 @@ use std::io::Write;
 use cni_spec::{CniArgs, CniError, Code, Command, ConfObject, SpecVersion};
 use control::{CmdArgs, Control};
 use serde::Deserialize;
-use skel::{Call, Entry, EventLoop, Reply, Serve};
+use skel::{Call, Entry, Reply, Serve};
 
 /// The plugin. It speaks the versions of its control file, else `0.-42.0` and all released ones.
-pub const ENTRY: Entry = Entry {
-    name: "noop",
-    versions: &SpecVersion::ALL,
-    event_loop: EventLoop::WhenWaiting,
-    delegates: false,
-    is_all_or_nothing: false,
-    needs_link: false,
-    preview: None,
-    serve: Serve::Call(answer),
-};
+pub const ENTRY: Entry = Entry::new("noop", Serve::Call(answer));
 
 /// The config's keys that are noop's own.
 #[derive(Debug, Default, Deserialize)]

@@ -118,7 +118,6 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Option<
     }
 }
 
-/// Removes an attachment's rules.
 pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>) -> Result<()> {
     if !table.has_chain(OWN)? {
         return Ok(());

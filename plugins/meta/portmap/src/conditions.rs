@@ -10,15 +10,12 @@ use netops::nft::Family;
 
 use crate::conf::Backend;
 
-/// The conditions of one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Conditions {
-    /// No condition.
     #[default]
     None,
     /// Conditions in the words of iptables: a rule's fields, or its [`Rule::words`].
     Iptables(Rule),
-    /// Conditions in the words of nft.
     Nft(Rule),
 }
 
@@ -40,7 +37,6 @@ impl Conditions {
         Ok(Self::Nft(usable(rule).map_err(refused)?))
     }
 
-    /// The backend that the dialect is for.
     pub(crate) fn backend(&self) -> Option<Backend> {
         match self {
             Self::None => None,
@@ -49,7 +45,6 @@ impl Conditions {
         }
     }
 
-    /// A rule with no other conditions.
     pub(crate) fn rule(&self) -> Rule {
         match self {
             Self::None => Rule::default(),

@@ -23,16 +23,12 @@ pub struct Conf {
     pub is_shared: bool,
     /// `snat` and the keys about it.
     pub snat: Option<Snat>,
-    /// `conditionsV4`.
     pub conditions_v4: Conditions,
-    /// `conditionsV6`.
     pub conditions_v6: Conditions,
-    /// `onPortInUse`.
     pub on_port_in_use: OnPortInUse,
     /// `acceptForwarded`: whether forwarded connections are accepted in iptables' `FORWARD`. `None`: where docker has made its
     /// policy DROP.
     pub accept_forwarded: Option<bool>,
-    /// `runtimeConfig.portMappings`.
     pub mappings: Vec<Mapping>,
 }
 
@@ -78,13 +74,9 @@ pub enum OnPortInUse {
 /// An entry of `runtimeConfig.portMappings`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
-    /// `protocol`, in any case.
     pub protocol: Protocol,
-    /// `hostPort`.
     pub host_port: u16,
-    /// `containerPort`.
     pub container_port: u16,
-    /// `hostIP`.
     pub host_ip: Option<IpAddr>,
 }
 
@@ -103,7 +95,6 @@ impl Mapping {
 }
 
 impl Conf {
-    /// The conditions of one family.
     #[must_use]
     pub fn conditions(&self, family: Family) -> &Conditions {
         if family == Family::Ip6 { &self.conditions_v6 } else { &self.conditions_v4 }

@@ -18,13 +18,10 @@ use crate::{iptables, nftables};
 /// A port of the node that is forwarded to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
-    /// The protocol.
     pub protocol: Protocol,
     /// The node's address; `None`: each of them, or those of the conditions.
     pub address: Option<IpAddr>,
-    /// The node's port.
     pub port: u16,
-    /// The container's address and port.
     pub to: SocketAddr,
     /// Whether the forward is for some packets only, by the network's conditions.
     pub is_conditional: bool,

@@ -73,7 +73,8 @@ fn of_iptables(table: &mut Table<'_>, search: &Search) -> netops::error::Result<
             let by_note = Noted::of(search.network(), found.note.as_deref(), address, object.clone());
             let container = Some(search.container(&comment)).filter(|container| !container.is_empty());
             let (key, container) = (chain.clone(), container.map(str::to_owned));
-            noted.push(by_note.unwrap_or(Noted { key, container, ifname: None, address, object }));
+            let unnamed = Noted { key, container, ifname: None, address, object, masquerades_by: None };
+            noted.push(by_note.unwrap_or(unnamed));
         }
     }
     Ok(noted)

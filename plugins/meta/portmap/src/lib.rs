@@ -59,7 +59,6 @@ use port_holder::{Contest, Holder, Replaced};
 use route_localnet::Enabled;
 use undo::Unmap;
 
-/// The plugin.
 #[derive(Debug)]
 pub struct Portmap;
 

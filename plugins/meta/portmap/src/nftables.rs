@@ -110,7 +110,6 @@ impl PodPorts<'_> {
         each_once(spared.chain(self.mappings().into_iter().filter_map(rule)).collect())
     }
 
-    /// The rules of chain `masquerading`.
     fn masquerading(&self) -> Vec<Rule> {
         self.conf.snat.as_ref().map_or_else(Vec::new, |snat| self.masquerading_of(snat.masq_all))
     }

@@ -12,7 +12,6 @@ use netops::nft::conntrack::Flow;
 
 use crate::conf::{Conf, Mapping};
 
-/// Both families.
 pub(crate) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 /// An attachment's forwarded ports in one family.
@@ -174,7 +173,6 @@ impl Forwarded {
     }
 }
 
-/// The names of an attachment's objects.
 pub(crate) fn names(attachment: &Attachment) -> Names<'_> {
     Names::from(attachment)
 }

@@ -9,11 +9,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use cni_filter::Filter;
 use cni_filter::iptables::rule::{Is, Protocol, Rule};
 use cni_filter::iptables::{Before, FoundRule, Table, TableName, in_legacy};
-use cni_spec::NetworkName;
-use interface::alias::Mark;
+use cni_filter::{Filter, may_live};
 use netops::all_namespaces::AllNamespaces;
 use netops::error::Result;
 use netops::{Errno, OpError};
@@ -22,14 +20,12 @@ use crate::conf::Backend;
 use crate::pod_ports::{PodPorts, is_conditional, target};
 use crate::{iptables, nftables};
 
-/// A container that holds a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) protocol: Protocol,
     pub(crate) port: u16,
     /// The comment of its rule, which names network and container.
     pub(crate) name: String,
-    /// The address that the port is forwarded to.
     pub(crate) address: IpAddr,
     /// The backend of its rule, if that is not the one of the new rules.
     pub(crate) other: Option<Backend>,
@@ -158,9 +154,6 @@ pub(crate) fn in_chains(
     Ok(search.end())
 }
 
-/// The length of the shortest comment that may be cut off.
-const CUT_OFF: usize = 120;
-
 struct Search<'a> {
     pod: &'a PodPorts<'a>,
     places: OnceCell<AllNamespaces>,
@@ -177,22 +170,11 @@ impl<'a> Search<'a> {
         let Self { pod, places, living, dead } = self;
         let (Some(address), Some(rule)) = (target(found), &found.rule) else { return };
         let Some((protocol, port)) = held(rule, pod) else { return };
-        let places = || places.get_or_init(AllNamespaces::read);
         let is_own = address == pod.address.ip();
-        // A container writes the addresses of its namespace, and the node the marks of the links that lead there. What leaves
-        // no link on the node has its mark in the container, whose root can at most have a port of one that has ended stay its.
-        let marks = || places().leading().chain(places().aliases());
-        let is_marked = || {
-            // A note names the network, too.
-            let owner = found.note.as_deref().unwrap_or(name);
-            !(is_own && id_of(owner) == Some(pod.names.container)) && marks().any(|mark| is_of(mark, owner))
-        };
-        let has_address = || {
-            let is_found = !is_own && places().find(&[address]) != Some(false);
-            let are_anothers = || places().find_aliases(address).is_some_and(|aliases| are_anothers(aliases, name));
-            is_found && (places().may_be_behind(address) || !are_anothers())
-        };
-        if is_marked() || has_address() {
+        // A note names the network, too.
+        let owner = found.note.as_deref().unwrap_or(name);
+        let places = places.get_or_init(AllNamespaces::read);
+        if may_live(places, owner, address, is_own.then_some(pod.names)) {
             living.push(Holder { protocol, port, name: name.to_owned(), address, other: None });
         } else {
             dead.insert((protocol as u8, port));
@@ -219,39 +201,6 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The container that a comment or note names.
-fn id_of(comment: &str) -> Option<&str> {
-    Some(comment.rsplit_once("id: ")?.1.trim_matches('"'))
-}
-
-/// Whether links with these aliases, our marks, lead to other containers than the rule's, whose comment this is.
-fn are_anothers(aliases: &BTreeSet<String>, comment: &str) -> bool {
-    /// Comments are cut off beyond this.
-    const SURELY_WHOLE: usize = 100;
-    let Some(id) = id_of(comment) else { return false };
-    let id = id.trim_end_matches('.');
-    let is_anothers = |alias: &String| {
-        let container = Mark::parse(alias).and_then(Mark::container_id);
-        container.is_some_and(|found| found != id && !(id.len() > SURELY_WHOLE && found.starts_with(id)))
-    };
-    !aliases.is_empty() && aliases.iter().all(is_anothers)
-}
-
-/// Whether a link with this alias, our mark, belongs to the network and container of a rule with this comment or note:
-/// `dnat name: "NETWORK" id: "CONTAINER"`, or `KEY, net: NETWORK, if: IFNAME, id: CONTAINER`. Long ones are cut off. The
-/// reference's in nf_tables, `id: CONTAINER`, have no network.
-fn is_of(alias: &str, comment: &str) -> bool {
-    let between = |from: &str, to: &str| Some(comment.split_once(from)?.1.split_once(to)?.0);
-    let network = between("name: \"", "\" id: ").or_else(|| between("net: ", ", if: "));
-    let Some(id) = id_of(comment) else { return false };
-    let is_cut = comment.len() >= CUT_OFF;
-    let is_it =
-        |mark: &Mark<'_>, network| NetworkName::parse(network).is_ok_and(|network| mark.is_of_network(&network));
-    let is_network = |mark: &Mark<'_>| network.is_none_or(|network| is_it(mark, network));
-    let container = Mark::parse(alias).filter(is_network).and_then(Mark::container_id);
-    container.is_some_and(|found| found == id || is_cut && found.starts_with(id.trim_end_matches('.')))
-}
-
 /// The port of `pod` that a forwarding rule takes, if it takes any: same protocol and port, and an address of the node that
 /// both are for.
 fn held(rule: &Rule, pod: &PodPorts<'_>) -> Option<(Protocol, u16)> {
@@ -267,31 +216,4 @@ fn held(rule: &Rule, pod: &PodPorts<'_>) -> Option<(Protocol, u16)> {
         (mapping.protocol, mapping.host_port) == (protocol, port) && both.is_none_or(|(taken, wanted)| taken == wanted)
     });
     meets.then_some((protocol, port))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mark_with_a_hash_names_no_other_container() {
-        let are_anothers =
-            |alias: &str| are_anothers(&BTreeSet::from([alias.to_owned()]), "dnat name: \"net\" id: \"c1\"");
-        assert!(are_anothers("cni:net/c2/eth0") && are_anothers("cni:#12/c2/eth0"));
-        assert!(!are_anothers("cni:net/c1/eth0") && !are_anothers("cni:net/#12") && !are_anothers("vlan"));
-    }
-
-    #[test]
-    fn a_mark_is_of_the_rules_network_and_container() {
-        let long = "c".repeat(200);
-        for comment in ["dnat name: \"net\" id: \"c1\"", "0123-4567, net: net, if: eth0, id: c1"] {
-            assert!(is_of("cni:net/c1/eth0", comment), "{comment}");
-            for other in ["cni:net/c12/eth0", "cni:net2/c1/eth0", "cni:#12/c1/eth0", "c1", ""] {
-                assert!(!is_of(other, comment), "{comment} {other}");
-            }
-        }
-        assert!(is_of("cni:net/c1/eth0", "id: c1") && !is_of("cni:net/c12/eth0", "id: c1"));
-        let cut = format!("0123-4567, net: net, if: eth0, id: {}", &long[..100]);
-        assert!(is_of(&format!("cni:net/{long}/eth0"), &cut) && !is_of("cni:net/d/eth0", &cut));
-    }
 }

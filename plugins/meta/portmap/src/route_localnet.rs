@@ -46,7 +46,6 @@ pub(crate) fn text(pod: &PodPorts<'_>) -> String {
     format!("sysctl net/ipv4/conf/LINK/route_localnet=1, LINK being the node's link towards {}", pod.address.ip())
 }
 
-/// What ADD changed.
 #[derive(Debug, Default)]
 pub(crate) enum Enabled {
     #[default]

@@ -15,7 +15,7 @@ use crate::pod_ports::{PodPorts, names};
 use crate::route_localnet::Enabled;
 use crate::{contest, node_programs, open, pods, redirect_flows, route_localnet};
 
-/// Removes the elements of an ADD that fails later.
+/// Removes the elements of an ADD that fails later, if it made the first.
 #[derive(Debug)]
 struct Unmap {
     attachment: Attachment,
@@ -92,9 +92,8 @@ pub(crate) fn add(call: &AddOrCheck<'_>, conf: &Conf, txn: &Txn) -> Result<(), C
         route_localnet::enable(call, pod, &enabled)?;
     }
     let timer = Timer::start();
-    open(search_path)?.add_ports(names(call.attachment), &ports(&pods)).map_err(failed)?;
+    is_mapped.set(open(search_path)?.add_ports(names(call.attachment), &ports(&pods)).map_err(failed)?);
     timer.end("forward ports");
-    is_mapped.set(true);
     for pod in &pods {
         redirect_flows(pod, &contest(call, conf));
     }

@@ -7,11 +7,9 @@ use netops::route::whole::{self, Whole};
 use netops::rule::{self, Rule};
 use netops::{Errno, OpError};
 
-/// A change of ADD.
 #[derive(Debug)]
 pub enum Change {
     AddedRule(Rule),
-    /// A route that was not there.
     Added(Whole),
     /// Copies of routes in this table.
     Copied(u32, Vec<Whole>),

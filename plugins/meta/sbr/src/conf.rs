@@ -6,7 +6,6 @@ use chained::invalid;
 use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
 use serde::Deserialize;
 
-/// The plugin's config.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conf {
     /// The table that the container's own routes are in already; `None`: a table for each address is made.
@@ -50,9 +49,7 @@ impl FromConf for Conf {
 /// What DEL uses of the config, as far as it can be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Removal {
-    /// Key `table`.
     pub table: Option<u32>,
-    /// Key `gateways`.
     pub gateways: Vec<IpAddr>,
 }
 

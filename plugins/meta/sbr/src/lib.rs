@@ -26,7 +26,6 @@ use crate::moved_routes::{Moving, is_default};
 /// The first table that may be chosen, as in the reference.
 const FIRST_TABLE: u32 = 100;
 
-/// The sbr plugin.
 #[derive(Debug)]
 pub struct Sbr;
 
@@ -169,7 +168,6 @@ fn single(ip: IpAddr) -> IpNetwork {
     IpNetwork::from(ip)
 }
 
-/// The gateway of the address's table.
 fn gateway_of(gateways: &[IpAddr], ip: &Ip) -> Option<IpAddr> {
     gateways.iter().copied().find(|gateway| gateway.is_ipv4() == ip.address.is_ipv4()).or(ip.gateway)
 }

@@ -25,7 +25,6 @@ pub(crate) struct Moving<'a> {
     routes: &'a [Whole],
     /// True if each address belongs to the subnet of one of the addresses.
     is_of_subnet: Vec<bool>,
-    /// The routes of prevResult.
     prev_routes: &'a [ResultRoute],
 }
 

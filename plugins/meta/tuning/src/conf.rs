@@ -1,5 +1,6 @@
 //! The tuning plugin's keys.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -22,11 +23,12 @@ pub const DATA_DIR: &str = "/run/cni/tuning";
 pub struct Conf {
     /// The sysctls, in the config's order.
     pub sysctls: Sysctls,
-    /// The folder of records.
     pub data_dir: DataDir,
     strong_mac: Option<Mac>,
     weak_mac: Option<Mac>,
     others: Settings,
+    /// Features of the interface, by the kernel's names, that are to be on or off.
+    pub offloads: BTreeMap<String, bool>,
 }
 
 /// Sysctls with their values, as they are written, in their order.
@@ -47,6 +49,7 @@ struct Wire {
     allmulti: Option<bool>,
     #[serde(rename = "txQLen")]
     tx_queue_len: Option<u32>,
+    offloads: BTreeMap<String, bool>,
     data_dir: String,
     args: Args,
     runtime_config: RuntimeConfig,
@@ -63,6 +66,7 @@ struct Tunable {
     allmulti: Option<bool>,
     #[serde(rename = "txQLen")]
     tx_queue_len: Option<u32>,
+    offloads: BTreeMap<String, bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -96,6 +100,7 @@ impl FromConf for Conf {
                 tx_queue_len: cni.tx_queue_len.or(own.tx_queue_len),
                 ..Settings::default()
             },
+            offloads: own.offloads.into_iter().chain(cni.offloads).collect(),
         };
         conf.keys("IFNAME")?;
         Ok(conf)
@@ -286,15 +291,22 @@ mod tests {
         let all = conf(&own).unwrap();
         assert_eq!((all.others.mtu_bytes, all.others.promisc, all.others.tx_queue_len), (Some(1300), None, Some(7)));
         assert_eq!(sysctls(&own, "eth0"), "sysctl net/core/x=2 sysctl net/core/y=3");
+        let own = json!({"offloads": {"a": true, "b": true}, "args": {"cni": {"offloads": {"b": false, "c": true}}}});
+        let expected = [("a", true), ("b", false), ("c", true)].map(|(name, on)| (name.to_owned(), on));
+        assert_eq!(conf(&own).unwrap().offloads, expected.into());
         // The reference crashes on this.
         assert_eq!(sysctls(&json!({"args": {"cni": {"sysctl": {"net.core.y": "3"}}}}), "eth0"), "sysctl net/core/y=3");
     }
 
     #[test]
     fn values_of_other_types_are_refused() {
-        for own in
-            [json!({"sysctl": {"net.core.x": 5}}), json!({"mtu": -1}), json!({"mac": "x"}), json!({"txQLen": -1})]
-        {
+        for own in [
+            json!({"sysctl": {"net.core.x": 5}}),
+            json!({"offloads": {"a": "off"}}),
+            json!({"mtu": -1}),
+            json!({"mac": "x"}),
+            json!({"txQLen": -1}),
+        ] {
             assert!(conf(&own).is_err(), "{own}");
         }
         assert!(conf(&json!({"sysctl": null, "mac": null, "allmulti": null})).is_ok());

@@ -5,10 +5,12 @@
 //! | [`conf`] | the keys |
 //! | [`sysctls`] | sysctls written, all or none, and compared |
 //! | [`allowlist`] | the administrator's list of sysctls that networks may set |
+//! | [`offloads`] | features of the interface, set and compared |
 //! | [`record`] | what the interface had before, for DEL |
 
 pub mod allowlist;
 pub mod conf;
+pub mod offloads;
 pub mod record;
 pub mod sysctls;
 
@@ -20,13 +22,13 @@ use chained::{
 };
 use cni_spec::{AddResult, CniError, Code};
 use interface::conf::refuse_mtu_below_least;
-use netops::Kernel;
+use netops::ethtool::Ethtool;
 use netops::link::{self, Link, Settings};
+use netops::{Kernel, Netns};
 
 use crate::conf::{Conf, DataDir};
 use crate::record::{Old, RecordFile};
 
-/// The tuning plugin.
 #[derive(Debug)]
 pub struct Tuning;
 
@@ -40,10 +42,11 @@ impl ChainedPlugin for Tuning {
         let sysctls = own.sysctls(&call.attachment.ifname)?;
         allowlist::require(&own.sysctls)?;
         let sides = call.sides.open()?;
-        if wanted != Settings::default() {
+        if wanted != Settings::default() || !own.offloads.is_empty() {
             let link = call.attached.link(sides)?;
             refuse_mtu_below_least(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
-            let old = Old::of(&link, &wanted);
+            let mut old = Old::of(&link, &wanted);
+            old.offloads = offloads::find(&sides.netns, &link, &own.offloads)?;
             let record = RecordFile::of(&own.data_dir, call.attachment);
             txn.push(Box::new(Unrecord(record.read_bytes()?, record.clone())));
             record.keep(&old, &(&sides.netns).into())?;
@@ -52,6 +55,7 @@ impl ChainedPlugin for Tuning {
             txn.push(Box::new(Untune { old, link: link.clone() }));
             let requests = parts(&wanted).iter().map(|part| link::set(&(&link).into(), part)).collect();
             sides.container.run_all(requests).map_err(failed)?;
+            offloads::set(&sides.netns, &link, &own.offloads)?;
             timer.end("set interface");
         }
         note(&wanted, call.attached.place(), result);
@@ -67,12 +71,15 @@ impl ChainedPlugin for Tuning {
         allowlist::require(&own.sysctls)?;
         refuse_mtu_below_least(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
         let ifname = call.attachment.ifname.as_str();
-        if wanted != Settings::default() {
+        if wanted != Settings::default() || !own.offloads.is_empty() {
             let record = RecordFile::of(&own.data_dir, call.attachment);
             preview.push(Shown::new(format!("write {}", record.path().display())).uncompared());
         }
         for part in parts(&wanted) {
             preview.step(format!("ip link set {ifname}{}", words(&part)));
+        }
+        for (name, on) in &own.offloads {
+            preview.step(format!("ethtool -K {ifname} {name} {}", offloads::word(*on)));
         }
         note(&wanted, call.attached.place(), &mut preview.result);
         let sysctls = own.sysctls(&call.attachment.ifname)?;
@@ -92,7 +99,8 @@ impl ChainedPlugin for Tuning {
         let link = call.attached.link(sides)?;
         let wanted = Settings { promisc: Some(wanted.promisc == Some(true)), ..wanted };
         let sysctls = own.sysctls(&call.attachment.ifname)?;
-        all([compare(&link, &wanted), sysctls::compare(&sides.netns, &sysctls)])
+        let offloads = offloads::compare(&sides.netns, &link, &own.offloads);
+        all([compare(&link, &wanted), offloads, sysctls::compare(&sides.netns, &sysctls)])
     }
 
     async fn del(removing: &Removing<'_, DataDir>) -> Vec<CniError> {
@@ -121,8 +129,9 @@ impl ChainedPlugin for Tuning {
             Err(error) => tracing::warn!(%error, "the interface keeps its settings"),
             Ok(None) => {}
             // The interface is about to be removed by the plugin that made it, or to go home: what the kernel refuses is no error.
-            Ok(Some((inside, link))) => {
-                if let Err(error) = set(&inside, &link, &kept.old).or_else(|_| set(&inside, &link, &kept.old)) {
+            Ok(Some((netns, inside, link))) => {
+                let again = |_| set(&netns, &inside, &link, &kept.old);
+                if let Err(error) = set(&netns, &inside, &link, &kept.old).or_else(again) {
                     tracing::warn!(%error, "the interface keeps its settings");
                 }
             }
@@ -135,7 +144,8 @@ impl ChainedPlugin for Tuning {
     }
 
     fn status(conf: &Conf, _search_path: &str) -> Result<(), CniError> {
-        allowlist::require(&conf.sysctls)
+        allowlist::require(&conf.sysctls)?;
+        if conf.offloads.is_empty() { Ok(()) } else { Ethtool::host().map(drop).map_err(failed) }
     }
 }
 
@@ -195,15 +205,16 @@ fn compare(link: &Link, wanted: &Settings) -> Result<(), CniError> {
 }
 
 /// The container's interface; `None`: it or its namespace is gone.
-fn find_interface(removing: &Removing<'_, DataDir>) -> Result<Option<(Kernel, Link)>, CniError> {
+fn find_interface(removing: &Removing<'_, DataDir>) -> Result<Option<(Netns, Kernel, Link)>, CniError> {
     let Some(netns) = removing.find_netns()? else { return Ok(None) };
     let inside = Kernel::in_netns(&netns).map_err(failed)?;
     let found = removing.find_link(&netns, &inside).map_err(failed)?;
-    Ok(found.map(|link| (inside, link)))
+    Ok(found.map(|link| (netns, inside, link)))
 }
 
-fn set(inside: &Kernel, link: &Link, old: &Old) -> netops::error::Result<()> {
-    inside.run_all(parts(&old.settings()).iter().map(|part| link::set(&link.into(), part)).collect())
+fn set(netns: &Netns, inside: &Kernel, link: &Link, old: &Old) -> netops::error::Result<()> {
+    inside.run_all(parts(&old.settings()).iter().map(|part| link::set(&link.into(), part)).collect())?;
+    if old.offloads.is_empty() { Ok(()) } else { Ethtool::in_netns(netns)?.set(link, &old.offloads) }
 }
 
 #[derive(Debug)]
@@ -221,14 +232,13 @@ impl fmt::Display for Untune {
 impl Undo for Untune {
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         let sides = sides.open()?;
-        match set(&sides.container, &self.link, &self.old) {
+        match set(&sides.netns, &sides.container, &self.link, &self.old) {
             Err(error) if !error.is_absent() => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 }
 
-/// Gives the record its content from before ADD back.
 #[derive(Debug)]
 struct Unrecord(Option<Vec<u8>>, RecordFile);
 

@@ -6,7 +6,7 @@
 //! is. Where the name is taken by another container's interface, the file has a name with `:` in place of the `_`, which
 //! neither can contain.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,21 +19,19 @@ use interface::inventory::{Item, Sign};
 use netops::link::{Link, Settings};
 use netops::{Netns, OpError, file};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::conf::{DATA_DIR, DataDir};
 
 /// The longest record that is read, in bytes: a path has 4096 at most, the rest less than 1000.
 const BYTES_MAX: u64 = 1 << 14;
 
-/// The file of one attachment.
 #[derive(Debug, Clone)]
 pub struct RecordFile {
     path: PathBuf,
     attachment: String,
 }
 
-/// The contents of an attachment's file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct Recorded {
@@ -42,7 +40,6 @@ pub struct Recorded {
     /// Where the interface is; the reference's and those of earlier versions do not say.
     #[serde(flatten)]
     place: Option<NamespacePath>,
-    /// The settings.
     #[serde(flatten)]
     pub old: Old,
 }
@@ -50,10 +47,8 @@ pub struct Recorded {
 /// The namespace of the container's interface.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NamespacePath {
-    /// The namespace's path in ADD.
     #[serde(rename = "netns")]
     path: PathBuf,
-    /// The namespace's device and inode.
     #[serde(rename = "netnsNumbers")]
     numbers: [u64; 2],
 }
@@ -74,6 +69,7 @@ pub struct Old {
     allmulti: Option<bool>,
     #[serde(rename = "txQLen")]
     tx_queue_len: Option<u32>,
+    pub offloads: BTreeMap<String, bool>,
 }
 
 impl Old {
@@ -85,6 +81,7 @@ impl Old {
             mtu: wanted.mtu_bytes.map(|_| link.mtu_bytes),
             allmulti: wanted.allmulti.map(|_| link.allmulti),
             tx_queue_len: wanted.tx_queue_len.map(|_| link.tx_queue_len),
+            offloads: BTreeMap::new(),
         }
     }
 
@@ -108,6 +105,7 @@ impl Old {
             mtu: self.mtu.or(later.mtu),
             allmulti: self.allmulti.or(later.allmulti),
             tx_queue_len: self.tx_queue_len.or(later.tx_queue_len),
+            offloads: later.offloads.clone().into_iter().chain(self.offloads).collect(),
         }
     }
 
@@ -118,6 +116,7 @@ impl Old {
             ("mtu", self.mtu.map(Value::from)),
             ("allmulti", self.allmulti.map(Value::from)),
             ("txQLen", self.tx_queue_len.map(Value::from)),
+            ("offloads", (!self.offloads.is_empty()).then(|| json!(self.offloads))),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
@@ -147,7 +146,6 @@ impl RecordFile {
         if own.path.exists() || is_taken() { own } else { plain }
     }
 
-    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -165,12 +163,10 @@ impl RecordFile {
         self.write(Value::Object(object).to_string().as_bytes())
     }
 
-    /// Replaces the whole file.
     pub fn write(&self, content: &[u8]) -> Result<(), CniError> {
         file::replace(&self.path, content, 0o600).map_err(|error| failed_on(On::Files("dataDir"), &error))
     }
 
-    /// What the file has, if there is one.
     pub fn read(&self) -> Result<Option<Recorded>, CniError> {
         let Some(bytes) = self.read_bytes()? else { return Ok(None) };
         parse(&self.path, &bytes).map(Some)
@@ -181,7 +177,6 @@ impl RecordFile {
         read(&self.path)
     }
 
-    /// Removes the file, if there is one.
     pub fn remove(&self) -> Result<(), CniError> {
         remove(&self.path)
     }
@@ -259,7 +254,6 @@ fn list(data_dir: &DataDir, network: &NetworkName) -> Result<Vec<Listed>, CniErr
     Ok(all)
 }
 
-/// The records of all networks.
 fn list_all(folder: &Path) -> Result<Vec<Listed>, CniError> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -7,7 +7,6 @@ use cni_spec::CniError;
 use netops::sysctl::{self, Key};
 use netops::{Netns, OpError};
 
-/// Writes all values, in order.
 pub fn write(netns: &Netns, wanted: &[(Key, String)], txn: &Txn) -> Result<(), CniError> {
     if wanted.is_empty() {
         return Ok(());

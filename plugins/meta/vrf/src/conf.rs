@@ -5,10 +5,8 @@ use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
 use netops::link::LinkName;
 use serde::Deserialize;
 
-/// The plugin's config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
-    /// The VRF's name.
     pub name: LinkName,
     /// The VRF's routing table; `None`: a free one, or that of the existing VRF.
     pub table: Option<u32>,

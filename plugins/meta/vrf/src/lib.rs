@@ -103,7 +103,6 @@ fn require_free(inside: &Kernel, link: &Link, vrf: &LinkName) -> Result<(), CniE
     Err(CniError::new(Code::EXISTS, msg))
 }
 
-/// The VRF that an ADD uses.
 enum Chosen {
     Found(Link),
     /// A VRF to make, with this table.

@@ -28,7 +28,6 @@ pub struct Member {
 }
 
 impl Member {
-    /// Reads what the interface has.
     pub fn read(sides: &Sides, link: Link) -> Result<Self, CniError> {
         let inside = &sides.container;
         let is_global = |address: &Address| matches!(address.net.ip(), IpAddr::V6(ip) if !ip.is_unicast_link_local());

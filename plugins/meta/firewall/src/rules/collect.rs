@@ -6,7 +6,8 @@ use cni_filter::{Names, Noted, OfNetwork, Stale};
 use cni_spec::gc::Sweep;
 use netops::error::Result;
 
-use super::{BRIDGE, OWN, end_isolation};
+use super::isolation::end_isolation;
+use super::{BRIDGE, OWN};
 
 /// The number of rules that GC deletes in one transaction.
 const RULES_AT_ONCE: usize = 400;
