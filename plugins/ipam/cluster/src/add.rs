@@ -1,5 +1,7 @@
 //! ADD: host-local's, inside the node's runs; a run is claimed before where that is needed.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use cni_spec::{AddResult, Attachment, CniError, Code};
@@ -11,6 +13,7 @@ use crate::node_view::{OpenView, View};
 use crate::protocol::{Key, Record, Run, Want, claims};
 use crate::reservations;
 use crate::transaction::{LockedStore, Purpose, Work, load_claim};
+use crate::view_age::now_ms;
 use cluster_keys::Conf;
 
 /// How often ADD begins anew: each time, other calls have used up what was claimed.
@@ -121,14 +124,22 @@ impl Adding<'_> {
         Err(CniError::new(Code::TRY_AGAIN, "other calls took each address that this ADD found"))
     }
 
-    /// The error of an ADD that got nothing. If the range is used up, other nodes are told.
+    /// The error of an ADD that got nothing. If the range is used up, or the requested address another's, other nodes are told.
     async fn refusal(&self, store: &LockedStore<'_>, none: CniError, full: Option<CniError>, view: &View) -> CniError {
         match none.code {
-            Code::NO_ADDRESS => {
-                let firsts = || self.conf.local.sets.iter().filter_map(|set| Some(set.ranges().first()?.first.ip()));
+            Code::NO_ADDRESS | Code::EXISTS => {
+                let firsts = self.conf.local.sets.iter().filter_map(|set| Some(set.ranges().first()?.first.ip()));
+                let sets: BTreeSet<IpAddr> = match none.code {
+                    Code::NO_ADDRESS => firsts.collect(),
+                    _ => wanted(self.conf).map(|address| address.ip()).collect(),
+                };
+                if sets.is_empty() {
+                    return none;
+                }
                 let told = store.transact(Purpose::Renew, async |work| {
-                    let want = Want { sets: firsts().collect(), at: work.me.now };
+                    let want = Want { sets: sets.clone(), at: work.me.now };
                     work.draft.set(&Key::Want(work.me.name.clone()), Some(Record::Want(want)));
+                    work.view.wants_at_ms = now_ms()?;
                     Ok(())
                 });
                 if let Err(error) = told.await {
@@ -177,7 +188,9 @@ fn usable(conf: &Conf) -> Result<Option<OpenView>, CniError> {
             has_runs && wanted(conf).all(|address| view.owns(address))
         }
     };
-    Ok((has_all && view.is_trusted_now()?).then_some(open))
+    // A node with another name is refused with a reason.
+    let is_named = conf.node.as_ref().is_none_or(|name| *name == view.node);
+    Ok((has_all && is_named && view.is_trusted_now()?).then_some(open))
 }
 
 /// The requested addresses that a run must have: host-local refuses the others.
@@ -216,6 +229,7 @@ async fn need(work: &mut Work<'_>, full: Option<usize>, before: &View) -> Result
         work.draft.take(span, &name).map_err(|run| taken(span.first, &run))?;
     }
     work.draft.set(&Key::Want(name), None);
+    work.view.wants_at_ms = 0;
     Ok(())
 }
 
@@ -227,8 +241,10 @@ fn overlaps(set: &RangeSet, run: Span) -> bool {
 
 fn taken(address: impl std::fmt::Display, run: &Run) -> CniError {
     let owner = crate::protocol::owner(&run.owner);
-    CniError::new(Code::EXISTS, format!("requested IP address {address} belongs to {owner}"))
-        .detail(format!("It is in the run {}, whose addresses are given by that owner only.", run.span))
+    CniError::new(Code::EXISTS, format!("requested IP address {address} belongs to {owner}")).detail(format!(
+        "It is in the run {}. A node gives it back at its next call, if no container there has it: try again.",
+        run.span
+    ))
 }
 
 /// The node holds a claim, which gets an address of each range set where it has none: the requested one, or a free one.

@@ -36,7 +36,7 @@ pub fn run_if_asked(words: impl Iterator<Item = String>) -> Option<u8> {
     let (verb, rest) = words.split_first()?;
     // By the mark among its bytes `cnitool` knows an executable of this suite.
     if *verb == "--mark" {
-        return Some(Reply::success(format!("{}\n", cni_spec::SUITE_MARK)).send());
+        return Some(Reply::success(format!("{}\n", cni_suite::MARK)).send());
     }
     skel::log_at(tracing::Level::INFO);
     let (Some((config, rest)), true) = (rest.split_first(), VERBS.contains(verb)) else {

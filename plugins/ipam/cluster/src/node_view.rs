@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cluster_keys::Conf;
+use cluster_keys::{Conf, Standing};
 use cni_spec::{CniError, Code};
 use host_local::address::Address;
 use host_local::range::{Range, RangeSet, Span};
@@ -43,18 +43,12 @@ pub struct View {
     pub node: String,
     /// The number of this data folder.
     pub store_id: String,
-    /// Whether the store has ever recorded the number.
-    pub is_recorded: bool,
     /// The number of the store's history, and how many nodes had been forgotten in it.
     pub network: Network,
     /// The boot in which the node has written to the store last.
     pub boot: String,
     /// When that write began, in milliseconds since the machine's start; `None`: it confirmed nothing.
     pub read_at_ms: Option<u64>,
-    /// The same moment by the time of day, in seconds since 1970.
-    pub read_at_s: u64,
-    /// How long that is trusted.
-    pub trust_seconds: u32,
     /// The Ethernet addresses of the node's record that were compared with those of all others.
     pub compared: BTreeSet<String>,
     /// Whether these are all of the machine's, as far as the last write tells.
@@ -63,6 +57,8 @@ pub struct View {
     /// The node's own records.
     #[serde(flatten)]
     pub memory: Memory,
+    #[serde(flatten)]
+    pub standing: Standing,
     /// What the store had left when the node last looked for room, and for how many nodes.
     pub left: u128,
     /// See `left`.
@@ -73,11 +69,9 @@ pub struct View {
     pub checked_at_ms: u64,
     /// When the node's records were changed last, likewise.
     pub changed_at_ms: u64,
-    /// Until when the store is known to be away, likewise.
-    pub away_until_ms: u64,
-    /// Why.
-    pub away_why: String,
-    /// The details of that.
+    /// When the store was told that an address is wanted, in milliseconds since the machine's start; 0: it was not, or the want is served.
+    pub wants_at_ms: u64,
+    /// The details of why the store is away.
     pub away_details: String,
 }
 

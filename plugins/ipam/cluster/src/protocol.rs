@@ -19,11 +19,12 @@ mod repair;
 mod room;
 mod shard;
 
-pub use draft::{Draft, Memory, Write};
+pub use cluster_keys::Memory;
+pub use draft::{Draft, Write, keep};
 pub use forget::{begin_to_forget, begin_to_free, cancel, end_to_forget, erase, reopen, wait_to_forget};
 pub use identity::{Me, Refusal, compare, enter, is_proven, recall, shared};
 pub use repair::{adopt, come_back, restore};
-pub use room::{Room, Shards, WHOLE, give_back, is_high, room, size};
+pub use room::{Room, Shards, WHOLE, give_back, give_back_outside, is_high, room, size};
 pub use shard::{Run, Shard, base_of, bases_of, cut};
 
 /// The key of a record. A transaction writes in this order, so the node's own record is the last one.
@@ -172,7 +173,7 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Want {
-    /// The first address of each range set that had none.
+    /// The first address of each range set that had none; or the requested addresses, which were another node's.
     pub sets: BTreeSet<IpAddr>,
     /// When, in seconds since 1970 by the node's own clock.
     pub at: u64,

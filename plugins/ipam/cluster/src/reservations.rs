@@ -4,9 +4,13 @@ use cni_spec::{Attachment, CniError, Code};
 use host_local::address::Address;
 use host_local::inventory::{Held, list_held};
 use netops::OpError;
+use netops::lock::Lock;
 
 use crate::node_view::{self, View};
 use cluster_keys::Conf;
+
+/// The permissions of host-local's lock.
+const BITS: u32 = 0o750;
 
 /// Whether the node's folder holds an address for the attachment.
 pub(crate) fn holds(conf: &Conf, owner: &Attachment) -> Result<bool, CniError> {
@@ -18,6 +22,12 @@ pub(crate) fn held(conf: &Conf) -> Result<Vec<Held>, CniError> {
     let mut held = list(conf)?;
     held.retain(|held| conf.is_in_a_set(held.address.into()));
     Ok(held)
+}
+
+/// Takes host-local's lock: no call reserves or releases meanwhile.
+pub(crate) fn lock(conf: &Conf) -> Result<Lock, CniError> {
+    let place = &conf.local.place;
+    Lock::take(&place.folder.join("lock"), BITS, place.deadline).map_err(|error| node_view::fault(&error))
 }
 
 /// All reservations in the node's folder.
@@ -32,8 +42,9 @@ pub(crate) fn exhausted(conf: &Conf, index: usize, view: &View) -> CniError {
     let Some(set) = conf.local.sets.get(index) else { return CniError::new(Code::NO_ADDRESS, "no such range set") };
     let (held, all) = room(conf, index, view);
     CniError::new(Code::NO_ADDRESS, format!("no IP addresses available in range set: {set}")).detail(format!(
-        "All are in runs of nodes; here {held} of {all} are reserved. Other nodes give back what they do not use at their next calls: try again. Else \
-         widen the range, run GC, or forget lost nodes: cnitool cluster show {}.",
+        "All are in runs of nodes and claims; here {held} of {all} are reserved. Other nodes give back what they do not use at their next calls: try again. \
+         Else widen the range, run GC, forget lost nodes, or release claims whose pods are gone: cnitool cluster show {0}; cnitool cluster release {0} \
+         CLAIM.",
         conf.network
     ))
 }

@@ -33,7 +33,10 @@ pub fn name(conf: &Conf) -> Result<String, CniError> {
             let text = format!("this node has no name: {MACHINE_ID} has none, and key ipam.node is missing");
             Err(CniError::new(Code::INVALID_CONFIG, text).detail("Run systemd-machine-id-setup, or set ipam.node."))
         }
-        id => Ok(id.to_owned()),
+        id => match cluster_keys::check_name(id) {
+            Ok(()) => Ok(id.to_owned()),
+            Err(error) => Err(error.detail(format!("It is the machine-id, {MACHINE_ID}: set ipam.node."))),
+        },
     }
 }
 
@@ -94,7 +97,7 @@ pub(crate) fn identify(conf: &Conf) -> Result<(Me, View), CniError> {
     }
     let (store_id, boot, macs) = (view.store_id.clone(), view_age::boot()?, macs());
     let (is_copy, trust_seconds, now) = (view.is_copy && view.boot == boot, conf.trust_seconds, now());
-    let (is_recorded, shared) = (view.is_recorded, BTreeMap::new());
+    let (is_recorded, shared) = (view.standing.is_recorded, BTreeMap::new());
     Ok((Me { name, store_id, is_recorded, is_copy, boot, macs, shared, trust_seconds, now }, view))
 }
 

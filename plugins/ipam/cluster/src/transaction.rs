@@ -65,6 +65,10 @@ pub(crate) struct Work<'a> {
     pub(crate) guard: Option<Lock>,
     /// Whether an earlier write without an answer has brought more than the view had.
     pub(crate) has_gained: bool,
+    /// The network's record, which is in the view when the store has confirmed the node's.
+    network: Network,
+    /// Whether this machine may not write under its name, so the view is trusted no longer.
+    is_refused: bool,
     /// Whether the node has no record: it is new, or was forgotten.
     is_absent: bool,
     /// Whether the node has ended with its earlier boot, and begins without what it had.
@@ -97,7 +101,7 @@ impl<'a> LockedStore<'a> {
     ) -> Result<View, CniError> {
         let mut done = self.try_to(purpose, change).await;
         if let Ok(view) = &done
-            && view.is_recorded
+            && view.standing.is_recorded
             && !view.is_compared
             && purpose != Purpose::Leave
         {
@@ -106,8 +110,10 @@ impl<'a> LockedStore<'a> {
                 Err(error) => tracing::info!(%error, "cards are compared with those of other nodes later"),
             }
         }
-        if let (Err(error), true) = (&done, self.store.is_away()) {
-            View::note_away(self.conf.folder(), error)?;
+        // A folder that is away says so at once; it may be one that a new node's operator makes next.
+        let is_noted = || self.store.folder().is_none() || View::path(self.conf.folder()).exists();
+        if let (Err(error), true) = (&done, self.store.is_away() && is_noted()) {
+            View::note_away(self.conf, error)?;
         }
         done
     }
@@ -127,19 +133,23 @@ impl<'a> LockedStore<'a> {
             let read_at_ms = view_age::now_ms()?;
             let mut work = Work::begin(self.conf, &self.store).await?;
             let before = work.view.clone();
-            work.admit(purpose).await?;
+            let admitted = work.admit(purpose).await;
+            if work.is_refused && work.me.is_recorded && work.view.read_at_ms.take().is_some() {
+                work.view.write(folder)?;
+            }
+            admitted?;
             if matches!(purpose, Purpose::Plain | Purpose::Renew) {
                 work.come_back().await?;
             }
             change(&mut work).await?;
             let writes = work.prepare(purpose, &before.memory)?;
             // The store may get it although no answer comes, and `forget` waits as long as the store says.
-            work.view.trust_seconds = work.view.trust_seconds.min(work.me.trust_seconds);
+            work.view.standing.trust_seconds = work.view.standing.trust_seconds.min(work.me.trust_seconds);
             let is_renewal = matches!(writes.as_slice(), [only] if only.key == Key::Node(work.me.name.clone()));
             if !is_renewal
-                || !work.view.is_recorded
+                || !work.view.standing.is_recorded
                 || (&work.view.memory, &work.view.compared) != (&before.memory, &before.compared)
-                || work.view.trust_seconds != before.trust_seconds
+                || work.view.standing.trust_seconds != before.standing.trust_seconds
             {
                 work.view.write(folder)?;
             }
@@ -178,10 +188,12 @@ impl<'a> Work<'a> {
             conf,
             store,
             me,
-            view,
             draft: Draft::default(),
             guard: None,
             has_gained: false,
+            network: view.network.clone(),
+            view,
+            is_refused: false,
             is_absent: false,
             is_anew: false,
             has_looked: false,
@@ -238,12 +250,8 @@ impl<'a> Work<'a> {
     /// The draft with this machine in it; what a write without an answer left is read, and is written anew.
     pub(crate) async fn admit(&mut self, purpose: Purpose) -> Result<(), CniError> {
         let admitted = self.enter(purpose);
-        if let Err(refused) = admitted {
-            if self.me.is_recorded && self.view.read_at_ms.take().is_some() {
-                self.view.write(self.conf.folder())?;
-            }
-            return Err(refused);
-        }
+        self.is_refused = admitted.is_err();
+        admitted?;
         // Meanwhile the node gives what it has.
         if let (Some(closed), Purpose::Plain) =
             (self.draft.network().and_then(|network| network.closed.as_ref()), purpose)
@@ -264,7 +272,7 @@ impl<'a> Work<'a> {
         pending.iter().for_each(|key| self.draft.force(key));
         if !pending.is_empty() && purpose != Purpose::Repair {
             let before = self.view.memory.clone();
-            self.view.memory.fill(&self.draft, &self.me.name);
+            self.draft.fill(&mut self.view.memory, &self.me.name);
             self.has_gained = before.spans().map(count).sum::<u128>() < self.view.memory.spans().map(count).sum();
         }
         Ok(())
@@ -281,7 +289,7 @@ impl<'a> Work<'a> {
             Some(network) if network.form == FORM => network.clone(),
             Some(network) => return Err(other_form(network.form)),
             None if self.store.folder().is_some() => return Err(uninitialised(self.conf)),
-            None if self.view.is_recorded && !is_repair => return Err(refuse(Refusal::Restored)),
+            None if self.view.standing.is_recorded && !is_repair => return Err(refuse(Refusal::Restored)),
             None => {
                 let network = Network { form: FORM, id: this_node::random()?, ..Network::default() };
                 self.draft.set(&Key::Network, Some(Record::Network(network.clone())));
@@ -290,8 +298,8 @@ impl<'a> Work<'a> {
         };
         let recorded = self.draft.node(&name).cloned();
         let own = &self.view.network;
-        let is_forgotten = recorded.is_none() && self.view.is_recorded;
-        if !is_repair && self.view.is_recorded {
+        let is_forgotten = recorded.is_none() && self.view.standing.is_recorded;
+        if !is_repair && self.view.standing.is_recorded {
             // A node that is not recorded was forgotten, if the store has counted that; or the store was there before it.
             if network.id != own.id || is_forgotten && network.forgotten <= own.forgotten {
                 return Err(refuse(Refusal::Restored));
@@ -318,18 +326,18 @@ impl<'a> Work<'a> {
         self.is_anew = recorded.is_some_and(|recorded| recorded.store_id != node.store_id);
         self.view.memory.changes = node.changes;
         self.draft.set(&Key::Node(name), Some(Record::Node(node)));
-        self.view.network = Network { closed: None, ..network };
+        self.network = Network { closed: None, ..network };
         Ok(())
     }
 
     /// What a node without a record holds: after it was forgotten, its own again if no other has it; before its first claim, nothing that an earlier plugin gave.
     pub(crate) async fn come_back(&mut self) -> Result<(), CniError> {
-        if !self.is_absent && self.view.is_recorded {
+        if !self.is_absent && self.view.standing.is_recorded {
             return Ok(());
         }
         let held = held(self.conf)?;
         let addresses: Vec<Address> = held.iter().map(|held| held.address.into()).collect();
-        if !self.view.is_recorded {
+        if !self.view.standing.is_recorded {
             if held.is_empty() {
                 return Ok(());
             }
@@ -409,8 +417,8 @@ impl<'a> Work<'a> {
         self.draft.force(&key);
         let writes = self.draft.writes();
         if purpose != Purpose::Repair {
-            self.view.memory.leave(&self.draft, &self.me.name);
-            self.view.memory.keep(before);
+            self.draft.leave(&mut self.view.memory, &self.me.name);
+            protocol::keep(&mut self.view.memory, before);
         }
         let own = writes.iter().map(|write| &write.key).filter(|key| is_own(key));
         self.view.memory.pending.extend(own.map(ToString::to_string));
@@ -419,15 +427,16 @@ impl<'a> Work<'a> {
 
     /// The view after all was written.
     fn fill(&mut self, read_at_ms: u64, is_changed: bool) -> Result<(), CniError> {
-        self.view.memory.fill(&self.draft, &self.me.name);
+        self.draft.fill(&mut self.view.memory, &self.me.name);
         self.view.memory.pending.clear();
+        self.view.network = self.network.clone();
         self.view.memory.changes = self.draft.node(&self.me.name).map_or(0, |node| node.changes);
-        (self.view.is_recorded, self.view.is_copy) = (true, false);
+        (self.view.standing.is_recorded, self.view.is_copy) = (true, false);
         self.view.compared = self.compared.take().unwrap_or(std::mem::take(&mut self.view.compared));
         self.view.is_compared = self.me.macs.is_subset(&self.view.compared);
-        (self.view.boot, self.view.trust_seconds) = (self.me.boot.clone(), self.me.trust_seconds);
-        (self.view.read_at_ms, self.view.read_at_s) = (Some(read_at_ms), self.me.now);
-        (self.view.checked_at_ms, self.view.away_until_ms) = (read_at_ms, 0);
+        (self.view.boot, self.view.standing.trust_seconds) = (self.me.boot.clone(), self.me.trust_seconds);
+        (self.view.read_at_ms, self.view.standing.read_at_s) = (Some(read_at_ms), self.me.now);
+        (self.view.checked_at_ms, self.view.standing.away_until_ms) = (read_at_ms, 0);
         if is_changed {
             self.view.changed_at_ms = view_age::now_ms()?;
         }

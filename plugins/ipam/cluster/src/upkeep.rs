@@ -23,8 +23,6 @@ use crate::store::Store;
 use crate::transaction::{LockedStore, Purpose, Work};
 use cluster_keys::Conf;
 
-/// The permissions of host-local's lock.
-const BITS: u32 = 0o750;
 /// A want that is older, by this node's clock, is removed after it was served; and the node's own, when it was not refused since.
 const WANT_SECONDS: u64 = 600;
 /// The configuration of the call, if something is due after it.
@@ -64,18 +62,20 @@ pub(crate) fn start() {
 
 /// Whether something is to do. `looks_at_claims`: a container may have left one.
 fn is_due(conf: &Conf, view: &View, looks_at_claims: bool, left: Option<Vec<usize>>) -> Result<bool, CniError> {
-    if view.is_away()? || !view.is_recorded {
+    if view.is_away()? || !view.standing.is_recorded {
         return Ok(false);
     }
-    if !view.memory.pending.is_empty() || looks_at_claims && !unheld(conf, view).is_empty() {
+    if view.wants_in_vain()? || !view.memory.pending.is_empty() || looks_at_claims && !unheld(conf, view).is_empty() {
         return Ok(true);
     }
     let keeps = view.keeps(conf);
     let count = || view.within(conf).map(|within| host_local::count_free(&within, view.counts(conf)));
+    let is_outside = |run: Span| !conf.is_in_a_set(run.first) || !conf.is_in_a_set(run.last);
+    let has_outside = || view.memory.spans().any(is_outside);
     let Some(free) = left.map(Ok).or_else(count) else { return view.is_due(!view.memory.runs.is_empty()) };
     let free = free?;
     let is_out = |free: &usize| is_low(conf, keeps, *free as u128) || is_high(keeps, *free as u128);
-    Ok(free.iter().any(is_out) || view.is_due(free.iter().any(|free| *free > 0))?)
+    Ok(free.iter().any(is_out) || view.is_due(free.iter().any(|free| *free > 0) || has_outside())?)
 }
 
 /// Whether a run is claimed ahead: a quarter of one is left, and others have enough.
@@ -109,10 +109,13 @@ async fn tidy(work: &mut Work<'_>) -> Result<(), CniError> {
         return Ok(());
     }
     let (conf, name) = (work.conf, work.me.name.clone());
-    let left: Vec<String> = unheld(conf, &work.view);
+    let mut left: Vec<String> = unheld(conf, &work.view);
     work.load(left.iter().cloned().map(Key::Claim)).await?;
-    protocol::claims::leave(&mut work.draft, &name, &left);
     let wanted = wants(work).await?;
+    if work.view.wants_in_vain()? {
+        work.draft.set(&Key::Want(name.clone()), None);
+        work.view.wants_at_ms = 0;
+    }
     let runs: Vec<Address> = work.view.memory.spans().map(|run| run.first).collect();
     work.load_shards(runs).await?;
     let mut rooms = Vec::new();
@@ -120,9 +123,9 @@ async fn tidy(work: &mut Work<'_>) -> Result<(), CniError> {
         rooms.push(work.find_room(&Conf::spans(set), conf.claim_size).await?);
     }
     // No ADD reserves meanwhile; one that has reserved, and has seen the view before, sees that it is gone.
-    let place = &conf.local.place;
-    let lock = Lock::take(&place.folder.join("lock"), BITS, place.deadline);
-    work.guard = Some(lock.map_err(|error| node_view::fault(&error))?);
+    work.guard = Some(reservations::lock(conf)?);
+    left.retain(|claim| is_unheld(conf, &work.view, claim));
+    protocol::claims::leave(&mut work.draft, &name, &left);
     let held = reservations::list(conf)?;
     // On another node, an address that cools down here would be given at once.
     let held: BTreeSet<Address> =
@@ -137,10 +140,17 @@ async fn tidy(work: &mut Work<'_>) -> Result<(), CniError> {
             let _taken = work.draft.take(span, &name);
         }
     }
+    for address in wanted.into_iter().map(Address::from) {
+        if work.view.owns(address) && !held.contains(&address) {
+            work.draft.release(Span { first: address, last: address }, &name);
+        }
+    }
+    let all: Vec<Span> = conf.local.sets.iter().flat_map(Conf::spans).collect();
+    protocol::give_back_outside(&mut work.draft, &name, &all, &held);
     Ok(())
 }
 
-/// The first addresses of the sets that other nodes want. A want that is old is removed.
+/// The first addresses of the sets that other nodes want, and those that they ask for. A want that is old is removed.
 async fn wants(work: &mut Work<'_>) -> Result<BTreeSet<IpAddr>, CniError> {
     let mut wanted = BTreeSet::new();
     for (key, version, record) in work.store.list(WANTS).await? {
@@ -160,12 +170,15 @@ async fn wants(work: &mut Work<'_>) -> Result<BTreeSet<IpAddr>, CniError> {
 /// The claims of which no container of the node has an address: a file that cannot be looked at counts as a reservation, an empty
 /// one, which a crash leaves, as none.
 fn unheld(conf: &Conf, view: &View) -> Vec<String> {
+    view.memory.claims.keys().filter(|claim| is_unheld(conf, view, claim)).cloned().collect()
+}
+
+fn is_unheld(conf: &Conf, view: &View, claim: &str) -> bool {
     let is_free = |address: &IpAddr| match std::fs::metadata(conf.folder().join(address.to_string())) {
         Ok(file) => file.len() == 0,
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     };
-    let is_unheld = |(_, addresses): &(&String, &BTreeSet<IpAddr>)| addresses.iter().all(is_free);
-    view.memory.claims.iter().filter(is_unheld).map(|(claim, _)| claim.clone()).collect()
+    view.memory.claims.get(claim).is_some_and(|addresses| addresses.iter().all(is_free))
 }
 
 /// Gives all back that no container has; `is_ending`: also what containers have, as the machine ends with them. Then the node is not recorded any more, if
@@ -173,26 +186,27 @@ fn unheld(conf: &Conf, view: &View) -> Vec<String> {
 pub(crate) async fn leave(conf: &Conf, is_ending: bool) -> Result<String, CniError> {
     let store = LockedStore::lock(conf)?;
     let Some(view) = View::read(conf.folder())? else { return Ok("this node has nothing of the network\n".to_owned()) };
-    let held = reservations::held(conf)?;
-    if !held.is_empty() && !is_ending {
-        let names: Vec<String> = held.iter().map(|held| held.address.to_string()).collect();
-        let text = format!("containers of this node have addresses: {}", names.join(", "));
-        return Err(
-            CniError::new(Code::STATE, text).detail("Delete them first; --ending if the machine ends with them.")
-        );
-    }
     let left = async |work: &mut Work<'_>| {
         let name = work.me.name.clone();
         let runs: Vec<Span> = work.view.memory.spans().collect();
         work.load(runs.iter().map(|run| Key::Runs(base_of(run.first)))).await?;
         work.load(work.view.memory.claims.keys().cloned().map(Key::Claim).collect::<Vec<_>>()).await?;
+        work.guard = Some(reservations::lock(conf)?);
+        let held = reservations::held(conf)?;
+        if !held.is_empty() && !is_ending {
+            let names: Vec<String> = held.iter().map(|held| held.address.to_string()).collect();
+            let text = format!("containers of this node have addresses: {}", names.join(", "));
+            return Err(
+                CniError::new(Code::STATE, text).detail("Delete them first; --ending if the machine ends with them.")
+            );
+        }
         protocol::erase(&mut work.draft, &name);
         work.draft.set(&Key::Want(name.clone()), None);
         work.draft.set(&Key::Node(name), None);
         Ok(())
     };
     store.transact(Purpose::Leave, left).await?;
-    for held in held {
+    for held in reservations::held(conf)? {
         let path = conf.folder().join(held.address.to_string());
         netops::file::remove(&path).map_err(|error: OpError| node_view::fault(&error))?;
     }

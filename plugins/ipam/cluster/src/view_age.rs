@@ -1,8 +1,8 @@
 //! How long a node trusts its view, when it looks into the store again, and for how long it does not ask a store that was away.
 
-use std::path::Path;
 use std::time::Duration;
 
+use cluster_keys::Conf;
 use cni_spec::{CniError, Code};
 use netops::boot::{Boot, uptime};
 
@@ -11,6 +11,8 @@ use crate::this_node;
 
 /// How long a store that was away is not asked again.
 const AWAY_MS: u64 = 3_000;
+/// How long an ADD that was refused may take to come again.
+const WANT_MS: u64 = 60_000;
 /// The shortest time between two looks into the store that nothing demands.
 const LOOK_MS: u64 = 5_000;
 
@@ -19,7 +21,7 @@ impl View {
     pub(crate) fn is_trusted_now(&self) -> Result<bool, CniError> {
         Ok(!self.is_copy
             && self.boot == boot()?
-            && self.age()?.is_some_and(|age| age < Duration::from_secs(self.trust_seconds.into())))
+            && self.age()?.is_some_and(|age| age < Duration::from_secs(self.standing.trust_seconds.into())))
     }
 
     /// The time since the store was read, by the clock that no one sets, or by the time of day if that says more, as after a pause in which the machine's
@@ -29,27 +31,32 @@ impl View {
     /// Code 106: the kernel has no such clock.
     pub fn age(&self) -> Result<Option<Duration>, CniError> {
         let now = now_ms()?;
-        let by_day = Duration::from_secs(this_node::now().saturating_sub(self.read_at_s));
+        let by_day = Duration::from_secs(this_node::now().saturating_sub(self.standing.read_at_s));
         let age = self.read_at_ms.and_then(|read| now.checked_sub(read)).map(Duration::from_millis);
         Ok(age.map(|age| age.max(by_day)))
     }
 
-    /// Whether the store is known to be away.
-    pub(crate) fn is_away(&self) -> Result<bool, CniError> {
-        Ok(is_quiet(self.away_until_ms, now_ms()?))
+    /// Whether no ADD came again that was refused a while ago: its want keeps others from claiming ahead.
+    pub(crate) fn wants_in_vain(&self) -> Result<bool, CniError> {
+        Ok(self.wants_at_ms > 0 && now_ms()?.abs_diff(self.wants_at_ms) > WANT_MS)
     }
 
-    /// Notes that the store was away just now.
-    pub(crate) fn note_away(folder: &Path, why: &CniError) -> Result<(), CniError> {
-        let Some(mut view) = Self::read(folder)? else { return Ok(()) };
-        (view.away_why, view.away_details) = (why.msg.clone(), why.details.clone());
-        view.away_until_ms = now_ms()? + AWAY_MS;
-        view.write(folder)
+    /// Whether the store is known to be away.
+    pub(crate) fn is_away(&self) -> Result<bool, CniError> {
+        Ok(is_quiet(self.standing.away_until_ms, now_ms()?))
+    }
+
+    /// Notes that the store was away just now; the caller has the node's lock.
+    pub(crate) fn note_away(conf: &Conf, why: &CniError) -> Result<(), CniError> {
+        let (_, mut view) = this_node::identify(conf)?;
+        (view.standing.away_why, view.away_details) = (why.msg.clone(), why.details.clone());
+        view.standing.away_until_ms = now_ms()? + AWAY_MS;
+        view.write(conf.folder())
     }
 
     /// The error of a store that is known to be away: no call waits for it again so soon.
     pub(crate) fn check_away(&self) -> Result<(), CniError> {
-        let why = || CniError::new(Code::TRY_AGAIN, self.away_why.clone()).detail(self.away_details.clone());
+        let why = || CniError::new(Code::TRY_AGAIN, self.standing.away_why.clone()).detail(self.away_details.clone());
         if self.is_away()? { Err(why()) } else { Ok(()) }
     }
 
@@ -57,7 +64,7 @@ impl View {
     /// has passed since the last look as the node had been without a change then.
     pub(crate) fn is_due(&self, keeps_unused: bool) -> Result<bool, CniError> {
         let now = now_ms()?;
-        let quarter = u64::from(self.trust_seconds) * 250;
+        let quarter = u64::from(self.standing.trust_seconds) * 250;
         let quiet = self.checked_at_ms.saturating_sub(self.changed_at_ms).clamp(LOOK_MS, quarter.max(LOOK_MS));
         let since = now.checked_sub(self.checked_at_ms);
         let is_old = self.age()?.is_none_or(|age| age > Duration::from_millis(quarter));

@@ -41,19 +41,13 @@ const DECLINE_PAUSE: Duration = Duration::from_secs(10);
 /// A daemon that starts spreads overdue renewals over this time at most, and over no more than a tenth of what is left of a lease.
 const SPREAD_MAX: Duration = Duration::from_secs(10);
 const SPREAD_PART: u32 = 10;
-/// The shortest pause of a renewal.
 const RENEW_PAUSE_MIN: Duration = Duration::from_secs(4);
 
-/// What the client is, to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The link's Ethernet address.
     pub mac: [u8; 6],
-    /// The client identifier.
     pub client_id: Vec<u8>,
-    /// Provided options.
     pub options: Vec<(u8, Vec<u8>)>,
-    /// Requested options.
     pub request: Vec<u8>,
     /// Whether servers have to broadcast their answers.
     pub broadcast: bool,
@@ -92,9 +86,7 @@ pub enum Event {
 /// The action to take now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Actions {
-    /// A message to send.
     pub send: Option<(To, Vec<u8>)>,
-    /// The event to report.
     pub event: Option<Event>,
 }
 
@@ -136,7 +128,6 @@ impl Client {
         Self { identity, timing, state, held, wanted, xid, tries, began, sent, wakes, has_unusable: false }
     }
 
-    /// A client that has a lease since `since`.
     pub fn resume(identity: Identity, timing: Timing, random: u32, lease: Lease, since: Duration) -> Self {
         let (wakes, wanted) = (since + seconds(lease.renew_seconds), Some(lease.address.ip()));
         let held = Some((lease, since));
@@ -174,7 +165,6 @@ impl Client {
         self.state != State::Bound
     }
 
-    /// The release of the lease, if there is one.
     pub fn release(&mut self) -> Option<(To, Vec<u8>)> {
         let (lease, _) = self.held.take()?;
         let (from, server) = (lease.address.ip(), lease.server);

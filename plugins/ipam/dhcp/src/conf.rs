@@ -14,7 +14,6 @@ pub const SOCKET: &str = "/run/cni/dhcp.sock";
 /// The keys, checked but for what `CNI_ARGS` decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
-    /// The daemon's socket.
     pub socket: PathBuf,
     /// Options for the server.
     pub provide: Vec<Provided>,
@@ -24,12 +23,13 @@ pub struct Conf {
     pub priority: u32,
     /// Features beyond the reference's.
     pub extras: Extras,
+    /// An address by SLAAC is in the result.
+    pub reports_slaac: bool,
 }
 
 /// The one key that removal needs: the daemon's socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
-    /// The daemon's socket.
     pub socket: PathBuf,
 }
 
@@ -53,12 +53,13 @@ struct Ipam {
     use_mtu: bool,
     detect_conflict: bool,
     ipv6: bool,
+    slaac_in_result: bool,
 }
 
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
-        let Ipam { daemon_socket_path, provide, request, priority, use_mtu, detect_conflict, ipv6, .. } =
-            object.decode::<Wire>()?.ipam;
+        let ipam = object.decode::<Wire>()?.ipam;
+        let Ipam { daemon_socket_path, provide, request, priority, use_mtu, detect_conflict, ipv6, .. } = ipam;
         for entry in &provide {
             options::number("ipam.provide.option", &entry.option)?;
         }
@@ -71,7 +72,8 @@ impl FromConf for Conf {
             request.push(code::MTU);
         }
         let extras = Extras { use_mtu, detect_conflict, ipv6 };
-        Ok(Self { socket: socket(daemon_socket_path), provide, request, priority, extras })
+        let (socket, reports_slaac) = (socket(daemon_socket_path), ipam.slaac_in_result);
+        Ok(Self { socket, provide, request, priority, extras, reports_slaac })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni_spec::{AddResult, Dns, Ip, Route};
-use ipnetwork::{IpNetwork, Ipv4Network};
+use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Incoming, MessageType};
@@ -26,7 +26,6 @@ pub const INFINITE: u32 = u32::MAX;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
-    /// The address, with its prefix.
     pub address: Ipv4Network,
     /// The server that renews and releases it.
     pub server: Ipv4Addr,
@@ -34,12 +33,10 @@ pub struct Lease {
     pub routers: Vec<Ipv4Addr>,
     /// Routes with their routers; a router of 0.0.0.0 is the link itself. `None`: the server sent none of this kind.
     pub classless_routes: Option<Vec<(Ipv4Network, Ipv4Addr)>>,
-    /// Routes by class.
     pub static_routes: Vec<(Ipv4Network, Ipv4Addr)>,
     pub name_servers: Vec<Ipv4Addr>,
     /// The domain; empty if there is none.
     pub domain: String,
-    /// Domains to search.
     pub search: Vec<String>,
     /// The link's MTU, in bytes.
     pub mtu_bytes: Option<u16>,
@@ -108,14 +105,10 @@ impl Lease {
 
     /// The result of ADD; `priority` is the metric of its routes.
     pub fn result(&self, priority: u32) -> AddResult {
-        let route = |dst: Ipv4Network, gw: Option<Ipv4Addr>, scope| Route {
-            dst: dst.into(),
-            gw: gw.map(IpAddr::from),
-            mtu: 0,
-            advmss: 0,
-            priority,
-            table: None,
-            scope,
+        let route = |dst: Ipv4Network, gw: Option<Ipv4Addr>, scope| {
+            let mut route = Route::new(dst.into(), gw.map(IpAddr::from));
+            (route.priority, route.scope) = (priority, scope);
+            route
         };
         // RFC 3442: a client that got classless routes ignores routers and classful ones.
         let routes = match &self.classless_routes {
@@ -134,17 +127,11 @@ impl Lease {
             }
         };
         let gateway = self.routers.first().copied().map(IpAddr::from);
-        AddResult {
-            ips: vec![Ip { address: IpNetwork::from(self.address), gateway, interface: None }],
-            routes,
-            dns: Dns {
-                nameservers: self.name_servers.iter().map(Ipv4Addr::to_string).collect(),
-                domain: self.domain.clone(),
-                search: self.search.clone(),
-                options: Vec::new(),
-            },
-            ..AddResult::default()
-        }
+        let mut dns = Dns::default();
+        dns.nameservers = self.name_servers.iter().map(Ipv4Addr::to_string).collect();
+        dns.domain = self.domain.clone();
+        dns.search = self.search.clone();
+        AddResult::of_addresses(vec![Ip::new(self.address.into(), gateway)], routes, dns)
     }
 }
 
@@ -192,7 +179,6 @@ fn classless(mut value: &[u8]) -> Option<Vec<(Ipv4Network, Ipv4Addr)>> {
     Some(routes).filter(|routes| !routes.is_empty())
 }
 
-/// A network without host bits.
 fn network(address: Ipv4Addr, prefix: u8) -> Option<Ipv4Network> {
     let net = Ipv4Network::new(address, prefix).ok()?;
     Ipv4Network::new(net.network(), prefix).ok()

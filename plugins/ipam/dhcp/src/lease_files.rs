@@ -29,27 +29,19 @@ const BYTES_MAX: u64 = 1 << 20;
 /// The suffix of a record that DEL could only rename, which takes no space.
 const RELEASED: &str = "released";
 
-/// What a lease is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
-    /// The attachment.
     pub names: Names,
     /// Where the link is.
     pub sandbox: Sandbox,
     /// The link's index there; 0 until it is known.
     pub index: u32,
-    /// The link's Ethernet address when the lease was asked for.
     pub mac: [u8; 6],
-    /// Client identifier.
     pub client_id: Vec<u8>,
-    /// Options with their values.
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// Options to ask for.
     pub request: Vec<u8>,
-    /// The metric of its routes.
     pub priority: u32,
-    /// Features beyond the reference's.
     #[serde(default)]
     pub extras: Extras,
 }
@@ -58,9 +50,7 @@ pub struct Subject {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseRecord {
-    /// The attachment, its link and its options.
     pub subject: Subject,
-    /// The lease, or the last one.
     pub lease: Lease,
     /// The IPv6 address, where it was asked for and is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +67,6 @@ pub struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// The addresses of the lease.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let ipv6 = self.ipv6.as_ref().and_then(|held| match &held.given {
             Given::Leased(lease) => Some(lease.network().ip()),
@@ -109,7 +98,6 @@ pub fn path(folder: &Path, names: &Names) -> PathBuf {
     folder.join(digits).with_extension(SUFFIX)
 }
 
-/// Creates the folder, if it is missing.
 pub fn create(folder: &Path) -> Result<(), String> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed("create", folder, &error))?;
     let found = fs::symlink_metadata(folder).map_err(|error| failed("read", folder, &error))?;
@@ -126,7 +114,6 @@ pub fn write(folder: &Path, record: &LeaseRecord) -> Result<(), String> {
     file::replace(&path(folder, &record.subject.names), &bytes, 0o600).map_err(|error| error.to_string())
 }
 
-/// Removes a record, and what a killed writer of it left, if they are there.
 pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
     let path = path(folder, names);
     [path.with_extension(RELEASED), path]
@@ -152,7 +139,6 @@ pub fn list(folder: &Path) -> Result<Vec<LeaseRecord>, String> {
     Ok(records)
 }
 
-/// A file that is no record.
 struct Damaged {
     path: PathBuf,
     why: String,

@@ -15,24 +15,21 @@ pub mod options;
 pub mod rpc;
 mod status_command;
 
-mod inventory;
-pub use inventory::{inventory, networks};
-
+use cni_spec::gc::Sweep;
+use cni_spec::{AddResult, Attachment, CniError, Code, NetworkName};
+use conf::{Conf, Removal, SOCKET};
+use ipnetwork::IpNetwork;
+use ipv6::Given;
+use lease_files::LeaseRecord;
+use netops::Netns;
+use netops::all_namespaces::AllNamespaces;
+use rpc::{CallError, Granted, Names, Request, Sandbox};
+use skel::inventory::{Item, Sign};
+use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Plugin, StatusRequest};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use cni_spec::gc::Sweep;
-use cni_spec::{AddResult, Attachment, CniError, Code};
-use ipnetwork::IpNetwork;
-use netops::Netns;
-use netops::all_namespaces::AllNamespaces;
-use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Plugin, StatusRequest};
-
-use conf::{Conf, Removal};
-use ipv6::Given;
-use rpc::{CallError, Granted, Names, Request, Sandbox};
-
-/// The plugin.
 #[derive(Debug)]
 pub struct Dhcp;
 
@@ -84,7 +81,7 @@ impl Plugin for Dhcp {
         netops::all_namespaces::record_caller();
         let mut result = lease.result(conf.priority);
         match ipv6 {
-            Some(given) => given.extend(&mut result),
+            Some(given) => given.extend(&mut result, conf.reports_slaac),
             None if conf.extras.ipv6 => {
                 let error = CniError::new(Code::UNSUPPORTED_FIELD, "the dhcp daemon does not know key ipam.ipv6");
                 return Err(error.detail("It is of an earlier version: restart it."));
@@ -116,8 +113,10 @@ impl Plugin for Dhcp {
         let Granted { lease, ipv6 } = decode(rpc::call(&keys.socket, asked, OTHERS_WITHIN).await?)?;
         let prev = request.conf.get_prev_result()?;
         let mut held = vec![IpNetwork::from(lease.address)];
-        if let Some(Given::Leased(lease)) = &ipv6 {
-            held.push(lease.network());
+        match ipv6 {
+            Some(Given::Leased(lease)) => held.push(lease.network()),
+            Some(Given::Slaac(own)) if keys.reports_slaac => held.extend(own.into_iter().map(IpNetwork::from)),
+            Some(Given::Slaac(_)) | None => {}
         }
         match held.iter().find(|address| !prev.ips.iter().any(|ip| ip.address == **address)) {
             None => Ok(()),
@@ -204,4 +203,26 @@ fn sandbox(path: &NetnsPath) -> Result<Sandbox, CniError> {
 fn decode(answer: serde_json::Value) -> Result<Granted, CniError> {
     serde_json::from_value(answer)
         .map_err(|error| CniError::new(Code::IO, format!("cannot use the lease of the dhcp daemon: {error}")))
+}
+
+/// Each lease of the network that the daemon of `socket` keeps, by its records. Changes nothing, and asks no daemon.
+pub fn inventory(socket: &Path, network: &NetworkName) -> Result<Vec<Item>, CniError> {
+    Ok(lease_files::list_of(&lease_files::folder(socket), network.as_str())?.iter().filter_map(item).collect())
+}
+
+fn item(record: &LeaseRecord) -> Option<Item> {
+    let Names { network, container_id, ifname } = &record.subject.names;
+    let attachment = Attachment::parse(network, container_id, ifname).ok()?;
+    let Sandbox { path, identity } = &record.subject.sandbox;
+    let namespace = Sign::Namespace { path: path.into(), numbers: *identity };
+    // GC keeps a lease whose address any namespace has.
+    let signs = std::iter::once(namespace).chain(record.addresses().into_iter().map(Sign::Address)).collect();
+    let object = format!("DHCP lease of {}", record.lease.address.ip());
+    Some(Item { owner: (&attachment).into(), object, signs })
+}
+
+/// The names of the networks that have a lease which the usual daemon keeps.
+pub fn networks() -> Result<BTreeSet<String>, CniError> {
+    let records = lease_files::list_unreleased(&lease_files::folder(Path::new(SOCKET)))?;
+    Ok(records.into_iter().map(|record| record.subject.names.network).collect())
 }

@@ -20,29 +20,21 @@ pub const BYTES_MAX: u16 = 1472;
 /// Servers and relays of old drop shorter messages (RFC 1542, 2.1).
 const BYTES_MIN: usize = 300;
 
-/// A message to a server.
 #[derive(Debug, Clone)]
 pub struct Outgoing<'a> {
     pub kind: MessageType,
     /// The number of the exchange.
     pub xid: u32,
-    /// Seconds since the exchange began.
     pub secs: u16,
-    /// The link's Ethernet address.
     pub mac: [u8; 6],
     /// The client's address, if the link has it and answers ARP.
     pub ciaddr: Ipv4Addr,
-    /// The answer is to be broadcast.
     pub broadcast: bool,
-    /// The address asked for.
     pub requested: Option<Ipv4Addr>,
-    /// The server that is meant.
     pub server: Option<Ipv4Addr>,
-    /// The client identifier.
     pub client_id: &'a [u8],
     /// Options with their values, which replace those above.
     pub options: &'a [(u8, Vec<u8>)],
-    /// The options asked for.
     pub request: &'a [u8],
 }
 
@@ -87,7 +79,6 @@ impl Outgoing<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
     pub kind: MessageType,
-    /// The number of the exchange.
     pub xid: u32,
     /// The client's address.
     pub yiaddr: Ipv4Addr,
@@ -118,7 +109,6 @@ impl Incoming {
         Some(Self { kind: MessageType::from(kind), xid: message.xid(), yiaddr: message.yiaddr(), options })
     }
 
-    /// An option's value.
     pub fn find(&self, code: u8) -> Option<&[u8]> {
         self.options.get(&code).map(Vec::as_slice)
     }
@@ -200,7 +190,6 @@ mod tests {
         }
     }
 
-    /// An answer with these options, and others in `file` and `sname`.
     fn answer(options: &[u8], file: &[u8], sname: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 240];
         bytes[..4].copy_from_slice(&[2, 1, 6, 0]);

@@ -13,25 +13,16 @@ const CLIENT_ID_BYTES_MAX: usize = 254;
 pub mod code {
     pub const SUBNET_MASK: u8 = 1;
     pub const ROUTERS: u8 = 3;
-    /// Domain name servers.
     pub const NAME_SERVERS: u8 = 6;
-    /// The client's name.
     pub const HOST_NAME: u8 = 12;
-    /// The client's domain.
     pub const DOMAIN: u8 = 15;
-    /// The link's MTU.
     pub const MTU: u8 = 26;
-    /// Classful static routes.
     pub const STATIC_ROUTES: u8 = 33;
-    /// The address that the client asks for.
     pub const REQUESTED_ADDRESS: u8 = 50;
-    /// Lease time.
     pub const LEASE_SECONDS: u8 = 51;
     /// Option overload: `file`, `sname` or both hold options, too.
     pub const OVERLOAD: u8 = 52;
-    /// The kind of message.
     pub const MESSAGE_TYPE: u8 = 53;
-    /// The server's address.
     pub const SERVER: u8 = 54;
     /// The options that the client asks for.
     pub const REQUEST_LIST: u8 = 55;
@@ -39,15 +30,10 @@ pub mod code {
     pub const MESSAGE: u8 = 56;
     /// Largest message that the client takes.
     pub const MESSAGE_BYTES_MAX: u8 = 57;
-    /// T1.
     pub const RENEW_SECONDS: u8 = 58;
-    /// T2.
     pub const REBIND_SECONDS: u8 = 59;
-    /// The client's make.
     pub const VENDOR_CLASS: u8 = 60;
-    /// The client's identifier.
     pub const CLIENT_ID: u8 = 61;
-    /// The client's class.
     pub const USER_CLASS: u8 = 77;
     /// Domain search list (RFC 3397).
     pub const DOMAIN_SEARCH: u8 = 119;
@@ -68,29 +54,23 @@ const NAMES: [(&str, u8); 6] = [
 /// The options requested unless an entry of `request` says `skipDefault`. The reference requests the first two.
 const REQUESTED: [u8; 5] = [code::ROUTERS, code::SUBNET_MASK, code::NAME_SERVERS, code::DOMAIN, code::DOMAIN_SEARCH];
 
-/// An entry of `provide`.
 #[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Provided {
-    /// Name or number.
     pub option: String,
-    /// The option's value.
     pub value: String,
     /// The key of `CNI_ARGS` that has its value, if `value` is empty.
     pub from_arg: String,
 }
 
-/// An entry of `request`.
 #[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requested {
-    /// Name or number; may be empty beside `skipDefault`.
     pub option: String,
     /// Only what `request` names is requested.
     pub skip_default: bool,
 }
 
-/// The number of an option.
 pub fn number(key: &str, text: &str) -> Result<u8, CniError> {
     if let Some((_, number)) = NAMES.iter().find(|(name, _)| *name == text) {
         return Ok(*number);
@@ -128,7 +108,6 @@ pub fn provided(provide: &[Provided], args: &CniArgs) -> Result<Vec<(u8, Vec<u8>
         .collect()
 }
 
-/// The numbers of the options to request.
 pub fn requested(request: &[Requested]) -> Result<Vec<u8>, CniError> {
     let skips = request.iter().any(|entry| entry.skip_default);
     let mut numbers = if skips { Vec::new() } else { REQUESTED.to_vec() };

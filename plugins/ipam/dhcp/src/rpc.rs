@@ -16,7 +16,6 @@ use tokio::net::UnixStream;
 use crate::ipv6::Given;
 use crate::lease::Lease;
 
-/// The version of this protocol.
 pub const VERSION: u32 = 1;
 
 /// The longest request that is read, in bytes.
@@ -45,7 +44,6 @@ pub struct Names {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
-    /// The namespace's path.
     pub path: String,
     /// Device and inode.
     pub identity: [u64; 2],
@@ -81,32 +79,20 @@ pub struct Granted {
 pub enum Request {
     /// A lease for a link, or the one that it has.
     Add {
-        /// The attachment.
         names: Names,
         /// Where the link is.
         sandbox: Sandbox,
-        /// Client identifier (option 61).
         client_id: Vec<u8>,
-        /// Options with their values.
         provide: Vec<(u8, Vec<u8>)>,
-        /// Options to ask for.
         request: Vec<u8>,
-        /// The metric of the routes.
         priority: u32,
-        /// Features beyond the reference's.
         #[serde(default)]
         extras: Extras,
     },
     /// Whether the lease is held.
-    Check {
-        /// The attachment.
-        names: Names,
-    },
+    Check { names: Names },
     /// The lease is released.
-    Del {
-        /// The attachment.
-        names: Names,
-    },
+    Del { names: Names },
     /// Leases of the network are released except those of valid attachments.
     Gc {
         network: String,
@@ -126,7 +112,6 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope {
-    /// [`VERSION`].
     pub cni_dhcp: u32,
     #[serde(flatten)]
     pub request: Request,
@@ -136,15 +121,12 @@ pub struct Envelope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DaemonReply {
-    /// The value asked for.
     Done(Value),
     /// The reason why the daemon refused the request.
     Failed {
-        /// A code of the suite.
         code: u32,
         /// The operation that failed, and why.
         msg: String,
-        /// The remedy.
         details: String,
     },
 }
@@ -217,7 +199,6 @@ async fn exchange(socket: &Path, request: Request) -> Result<Value, CallError> {
     }
 }
 
-/// A value as a line of the protocol.
 pub(crate) fn line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni_spec::{CniError, text};
+use cni_spec::CniError;
+use cni_suite::text;
 use ipnetwork::Ipv6Network;
 use skel::Reply;
 

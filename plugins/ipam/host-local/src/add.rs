@@ -35,13 +35,12 @@ pub async fn add_and_count(
     Ok((result(conf, ips, dns), left))
 }
 
-/// The name service of the result.
 pub(crate) fn dns(conf: &Conf) -> Result<Dns, CniError> {
     conf.resolv_conf.as_deref().map_or_else(|| Ok(Dns::default()), resolv::read)
 }
 
 pub(crate) fn result(conf: &Conf, ips: Vec<Ip>, dns: Dns) -> AddResult {
-    AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() }
+    AddResult::of_addresses(ips, conf.routes.clone(), dns)
 }
 
 fn begin<'a>(store: &'a mut Store, conf: &'a Conf, owner: &'a Attachment) -> Result<Leasing<'a, Store>, CniError> {
@@ -61,10 +60,9 @@ fn ip(address: Address, set: &RangeSet) -> Result<Ip, CniError> {
     let outside = || CniError::new(Code::INTERNAL, format!("address {address} is in no range of its set"));
     let range = set.find(address).ok_or_else(outside)?;
     let network = IpNetwork::new(address.ip(), range.subnet.prefix()).map_err(|_bad_prefix| outside())?;
-    Ok(Ip { interface: None, address: network, gateway: Some(range.gateway.ip()) })
+    Ok(Ip::new(network, Some(range.gateway.ip())))
 }
 
-/// The leases of one ADD in progress.
 pub(crate) struct Leasing<'a, S> {
     pub(crate) reservations: &'a mut S,
     pub(crate) conf: &'a Conf,
@@ -73,7 +71,6 @@ pub(crate) struct Leasing<'a, S> {
     pub(crate) held: Vec<Address>,
     /// Recently released addresses, with the time that they must still wait.
     pub(crate) cooling: Vec<(Released, Duration)>,
-    /// The addresses that this ADD has reserved.
     pub(crate) made: Vec<Address>,
 }
 

@@ -13,7 +13,6 @@ pub use netops::Family;
 pub struct Address {
     /// The address's family. Addresses of different families compare, but are never in one range.
     pub family: Family,
-    /// The address as a number.
     pub bits: u128,
 }
 
@@ -33,7 +32,6 @@ impl Address {
         (self.bits < max).then(|| Self { bits: self.bits + 1, ..self })
     }
 
-    /// The address as the standard library's type.
     pub fn ip(self) -> IpAddr {
         match self.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(self.bits).unwrap_or(u32::MAX))),

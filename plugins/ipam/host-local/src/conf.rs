@@ -30,7 +30,6 @@ pub struct Conf {
     pub requested: Vec<Address>,
     /// Addresses that are never given: all gateways, and `exclude`.
     pub barred: Barred,
-    /// Routes for the result.
     pub routes: Vec<Route>,
     /// A file whose name servers go into the result.
     pub resolv_conf: Option<PathBuf>,

@@ -30,7 +30,6 @@ pub fn released(line: &str) -> Option<(Address, String)> {
     Released::parse(line).map(|released| (released.address, released.line()))
 }
 
-/// Reads a file like resolv.conf(5).
 pub fn resolv_conf(text: &str) -> Dns {
     crate::resolv::parse(text)
 }
@@ -43,9 +42,7 @@ pub fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {
 /// it is damaged.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answers {
-    /// By owner.
     pub owned: Vec<Option<Vec<Address>>>,
-    /// By span.
     pub free: Vec<Option<Option<Address>>>,
 }
 

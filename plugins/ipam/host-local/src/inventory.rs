@@ -61,14 +61,11 @@ impl Owner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     pub address: IpAddr,
-    /// The owner of the address.
     pub owner: Owner,
-    /// When the file was written.
     pub written: SystemTime,
 }
 
 impl Held {
-    /// The container that holds it.
     pub fn holder(&self) -> Option<&Holder> {
         match &self.owner {
             Owner::Container(holder) => Some(holder),
@@ -155,9 +152,7 @@ fn flaw_of(path: &Path) -> Option<Flaw> {
 pub struct Usage {
     /// The range set's place: a container gets an address of each.
     pub set: usize,
-    /// The first address.
     pub first: IpAddr,
-    /// The last address.
     pub last: IpAddr,
     /// How many addresses containers may get: all but gateways and excluded ones.
     pub total: u128,

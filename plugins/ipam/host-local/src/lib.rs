@@ -41,7 +41,6 @@ pub use gc::gc;
 pub use preview::preview;
 pub use status::{count_free, find_full, list_cooling, status};
 
-/// The plugin.
 #[derive(Debug)]
 pub struct HostLocal;
 

@@ -11,9 +11,7 @@ use crate::address::{Address, Family};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawRange {
     pub subnet: Option<IpNetwork>,
-    /// `rangeStart`.
     pub start: Option<IpAddr>,
-    /// `rangeEnd`.
     pub end: Option<IpAddr>,
     pub gateway: Option<IpAddr>,
 }
@@ -29,7 +27,6 @@ pub struct Range {
     pub gateway: Address,
 }
 
-/// A range that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadRange {
     /// The key that it is about; `None`: no single one.
@@ -166,7 +163,6 @@ impl RangeSet {
         Ok(Self(ranges))
     }
 
-    /// The set's ranges, as configured.
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
@@ -175,7 +171,6 @@ impl RangeSet {
         self.0.first().map_or(Family::V4, |range| range.first.family)
     }
 
-    /// The range that contains `address`.
     pub fn find(&self, address: Address) -> Option<&Range> {
         self.0.iter().find(|range| range.span().contains(address))
     }

@@ -12,15 +12,12 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     addresses: Addresses,
-    /// Routes for the result.
     pub routes: Vec<Route>,
-    /// Name service for the result.
     pub dns: Dns,
     /// Results have room for one address of a family only.
     one_of_a_family: Option<String>,
 }
 
-/// Where the addresses are from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Addresses {
     /// `ipam.addresses`: `CNI_ARGS` adds to them.
@@ -40,7 +37,7 @@ pub struct StaticAddress {
 
 impl StaticAddress {
     pub(crate) fn into_ip(self) -> Ip {
-        Ip { interface: None, address: self.address, gateway: self.gateway }
+        Ip::new(self.address, self.gateway)
     }
 }
 
@@ -129,7 +126,6 @@ fn parse(key: &str, text: &str) -> Result<IpNetwork, CniError> {
     })
 }
 
-/// A gateway of one family for addresses of the other.
 fn refuse_mix(key: &str, gateway: Option<IpAddr>, of: &str, network: IpNetwork) -> Result<(), CniError> {
     match gateway.filter(|gateway| gateway.is_ipv4() != network.is_ipv4()) {
         None => Ok(()),
@@ -173,7 +169,6 @@ impl Conf {
 }
 
 impl Conf {
-    /// Whether the config has the address, without a gateway.
     pub(crate) fn leaves_gateway_of(&self, address: &IpNetwork) -> bool {
         let Addresses::Config(configured) = &self.addresses else { return false };
         configured.iter().any(|it| it.address == *address && it.gateway.is_none())

@@ -9,7 +9,6 @@ use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, Plugin, S
 
 pub use conf::{Conf, StaticAddress};
 
-/// The plugin.
 #[derive(Debug)]
 pub struct Static;
 
@@ -66,12 +65,13 @@ impl Plugin for Static {
 pub fn preview(request: &AddRequest, keys: &Conf) -> Result<AddResult, CniError> {
     let conf = keys;
     let ips = conf.addresses(&request.raw.parse_args()?)?.into_iter().map(StaticAddress::into_ip).collect();
-    Ok(AddResult { ips, routes: conf.routes.clone(), dns: conf.dns.clone(), ..AddResult::default() })
+    Ok(AddResult::of_addresses(ips, conf.routes.clone(), conf.dns.clone()))
 }
 
 fn is_same(wanted: &Route, found: &Route) -> bool {
-    let gw = if wanted.gw.is_some() { wanted.gw } else { found.gw };
-    Route { gw, ..wanted.clone() } == *found
+    let mut wanted = wanted.clone();
+    wanted.gw = wanted.gw.or(found.gw);
+    wanted == *found
 }
 
 fn differs(how: String) -> CniError {

@@ -3,6 +3,7 @@
 //! A crate of its own: `cnitool` checks configurations by it, and has no TLS.
 
 mod endpoint;
+mod node_view;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use host_local::range::{Range, RangeSet, Span};
 use serde::Deserialize;
 
 pub use endpoint::Endpoint;
+pub use node_view::{Memory, NodeView, Standing};
 
 /// The default length of a run.
 const CLAIM_SIZE: u32 = 32;
@@ -137,6 +139,17 @@ struct StoreKeys {
     prefix: String,
 }
 
+/// Refuses a name that no node can have: it is a part of paths.
+///
+/// # Errors
+/// Code 7.
+pub fn check_name(node: &str) -> Result<(), CniError> {
+    let expected =
+        "a node's name has at most 230 letters, digits, '_', '.' and '-', and begins with one of the first two";
+    let is_name = node.len() <= 230 && ContainerId::parse(node).is_ok();
+    if is_name { Ok(()) } else { Err(CniError::invalid_key("ipam.node", quoted(node), expected)) }
+}
+
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let local = local::Conf::from_conf(object)?;
@@ -150,11 +163,7 @@ impl FromConf for Conf {
             range.contains(&value).then_some(value).ok_or_else(refused)
         };
         let node = Some(net.ipam.node.clone()).filter(|node| !node.is_empty());
-        if let Some(node) = &node {
-            ContainerId::parse(node).map_err(|_invalid| {
-                CniError::invalid_key("ipam.node", quoted(node), "a node's name has letters, digits, '_', '.' and '-'")
-            })?;
-        }
+        node.as_deref().map_or(Ok(()), check_name)?;
         if !["", POD].contains(&net.ipam.claim.as_str()) {
             let why = "expected \"pod\"; one container's claim is named by args.cni.claim, or claim in CNI_ARGS";
             return Err(CniError::invalid_key("ipam.claim", quoted(&net.ipam.claim), why));

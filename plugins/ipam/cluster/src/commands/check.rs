@@ -9,7 +9,7 @@ use super::{probe, records, wait};
 use crate::protocol::{Records, claims, owner};
 use crate::reservations::held;
 use crate::store::AnyStore;
-use crate::transaction::{Purpose, Work, name_conflicts};
+use crate::transaction::{LockedStore, Purpose, Work, name_conflicts};
 use cluster_keys::Conf;
 
 /// The question to the network.
@@ -21,9 +21,18 @@ pub(super) struct Probe<'a> {
 }
 
 pub(super) fn check(conf: &Conf, store: &AnyStore, asked: Option<Probe<'_>>) -> Result<(String, Value), CniError> {
-    // Reading finds overlaps.
-    let records = records(store)?;
-    let faults = [records.faults(), examine(conf, store, &records)?].concat();
+    let look = || {
+        // Reading finds overlaps.
+        let records = records(store)?;
+        let faults = [records.faults(), examine(conf, store, &records)?].concat();
+        Ok::<_, CniError>((records, faults))
+    };
+    let (mut records, mut faults) = look()?;
+    if !faults.is_empty() {
+        // A call of this node may have changed one side between the two readings.
+        let _locked = LockedStore::lock(conf)?;
+        (records, faults) = look()?;
+    }
     if !faults.is_empty() {
         let text = format!("this node and the store differ: {}", faults.join("; "));
         return Err(CniError::new(Code::STATE, text).detail(
@@ -58,10 +67,10 @@ fn examine(conf: &Conf, store: &AnyStore, records: &Records) -> Result<Vec<Strin
         Ok::<_, CniError>((work.me, view, admitted))
     })??;
     let mut faults: Vec<String> = admitted.err().iter().map(ToString::to_string).collect();
-    if view.is_recorded && !records.nodes.contains_key(&me.name) {
+    if view.standing.is_recorded && !records.nodes.contains_key(&me.name) {
         faults.push(format!("node {} is not recorded: it was forgotten", me.name));
     }
-    if view.is_recorded && view.memory.pending.is_empty() && faults.is_empty() {
+    if view.standing.is_recorded && view.memory.pending.is_empty() && faults.is_empty() {
         let lost = view.memory.spans().filter(|run| records.find(run.first).is_none_or(|found| found.owner != me.name));
         faults.extend(lost.map(|run| format!("the run {run} of this node is not recorded as its own")));
     }

@@ -1,6 +1,7 @@
 //! Owners, claims and what is free.
 
-use cni_spec::{CniError, text};
+use cni_spec::CniError;
+use cni_suite::text;
 use serde_json::{Value, json};
 
 use super::records;
@@ -79,18 +80,18 @@ pub(super) fn show(conf: &Conf, store: &AnyStore) -> Result<(String, Value), Cni
     let claimed: Vec<Value> = claimed.into_iter().map(claim).collect();
     let view = View::read(conf.folder())?.unwrap_or_default();
     let (age, is_away) = (view.age()?.map(|age| age.as_secs()), view.is_away()?);
-    if let Some(age) = age.filter(|_| view.is_recorded) {
+    if let Some(age) = age.filter(|_| view.standing.is_recorded) {
         lines.push_str(&format!(
             "this node's view is confirmed since {age} s, and trusted for {} s\n",
-            view.trust_seconds
+            view.standing.trust_seconds
         ));
     }
     if is_away {
-        lines.push_str(&format!("{}\n", view.away_why));
+        lines.push_str(&format!("{}\n", view.standing.away_why));
     }
     let value = json!({
         "network": conf.network, "nodes": nodes, "claims": claimed, "sets": sets, "runs": records.runs.len(),
-        "view": { "ageSeconds": age, "trustSeconds": view.trust_seconds, "storeIsAway": is_away },
+        "view": { "ageSeconds": age, "trustSeconds": view.standing.trust_seconds, "storeIsAway": is_away },
         "wants": records.wants.keys().collect::<Vec<_>>(),
     });
     Ok((lines, value))

@@ -1,81 +1,26 @@
 //! A change in the making: the records that were read, as they are to be written; and what the node remembers of them after.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use cluster_keys::Memory;
 use host_local::address::Address;
 use host_local::range::Span;
-use serde::{Deserialize, Serialize};
 
 use super::shard::{base_of, whole};
 use super::{Cards, Claim, Key, Network, Node, Record, Run, Shard};
 
-/// What a node remembers of its own records, and only the node changes: also an operator's `forget`, which first forbids the node to write.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Memory {
-    /// The number of changes that its record had.
-    pub changes: u64,
-    /// First and last address of its runs; none is longer than a shard.
-    pub runs: BTreeSet<(IpAddr, IpAddr)>,
-    /// The claims that it holds, with their addresses.
-    pub claims: BTreeMap<String, BTreeSet<IpAddr>>,
-    /// The keys of records that the node has tried to write, without knowing whether the store has got that.
-    pub pending: BTreeSet<String>,
-}
-
-impl Memory {
-    /// The runs.
-    pub fn spans(&self) -> impl Iterator<Item = Span> {
-        self.runs.iter().map(|(first, last)| Span { first: (*first).into(), last: (*last).into() })
-    }
-
-    /// Takes over what a draft has of the node's own: what was written, or about to be.
-    pub fn fill(&mut self, draft: &Draft, name: &str) {
-        for (key, loaded) in &draft.records {
-            match (key, &loaded.now) {
-                (Key::Runs(base), now) => {
-                    let whole = whole(*base);
-                    self.runs.retain(|(first, _)| !whole.contains((*first).into()));
-                    if let Some(Record::Runs(shard)) = now {
-                        self.runs.extend(shard.of(name).map(|run| (run.first.ip(), run.last.ip())));
-                    }
-                }
-                (Key::Claim(claim), Some(Record::Claim(record))) if record.holders.contains(name) => {
-                    let (owner, known) = (super::claims::owner(claim), self.claims.remove(claim).unwrap_or_default());
-                    // The claim's record is the intent: the runs say whose an address is.
-                    let is_confirmed = |ip: &&IpAddr| match draft.has(&Key::Runs(base_of((**ip).into()))) {
-                        true => draft.find((**ip).into()).is_some_and(|run| run.owner == owner),
-                        false => known.contains(ip),
-                    };
-                    let confirmed = record.addresses.iter().filter(is_confirmed).copied().collect();
-                    self.claims.insert(claim.clone(), confirmed);
-                }
-                (Key::Claim(claim), _) => drop(self.claims.remove(claim)),
-                _ => {}
-            }
-        }
-    }
-
-    /// Forgets runs and claims that the draft takes from the node: they leave the memory before they leave the store.
-    pub fn leave(&mut self, draft: &Draft, name: &str) {
-        let mut next = self.clone();
-        next.fill(draft, name);
-        self.keep(&next);
-    }
-
-    /// Forgets what another memory does not have. What an earlier write without an answer has brought counts only when the store has confirmed it: until
-    /// then the message of a still earlier one may take it away.
-    pub fn keep(&mut self, other: &Self) {
-        let cut = |own: Span| other.spans().filter_map(move |left| super::shard::intersection(own, left));
-        self.runs = self.spans().flat_map(cut).map(|span| (span.first.ip(), span.last.ip())).collect();
-        self.claims.retain(|claim, own| {
-            other.claims.get(claim).is_some_and(|left| {
-                own.retain(|address| left.contains(address));
-                true
-            })
-        });
-    }
+/// Forgets in a memory what another one does not have. What an earlier write without an answer has brought counts only when the store has confirmed
+/// it: until then the message of a still earlier one may take it away.
+pub fn keep(memory: &mut Memory, other: &Memory) {
+    let cut = |own: Span| other.spans().filter_map(move |left| super::shard::intersection(own, left));
+    memory.runs = memory.spans().flat_map(cut).map(|span| (span.first.ip(), span.last.ip())).collect();
+    memory.claims.retain(|claim, own| {
+        other.claims.get(claim).is_some_and(|left| {
+            own.retain(|address| left.contains(address));
+            true
+        })
+    });
 }
 
 /// A record as it was read, and as it is to be.
@@ -106,6 +51,40 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// Has a memory take over what is the node's own: what was written, or about to be.
+    pub fn fill(&self, memory: &mut Memory, name: &str) {
+        for (key, loaded) in &self.records {
+            match (key, &loaded.now) {
+                (Key::Runs(base), now) => {
+                    let whole = whole(*base);
+                    memory.runs.retain(|(first, _)| !whole.contains((*first).into()));
+                    if let Some(Record::Runs(shard)) = now {
+                        memory.runs.extend(shard.of(name).map(|run| (run.first.ip(), run.last.ip())));
+                    }
+                }
+                (Key::Claim(claim), Some(Record::Claim(record))) if record.holders.contains(name) => {
+                    let (owner, known) = (super::claims::owner(claim), memory.claims.remove(claim).unwrap_or_default());
+                    // The claim's record is the intent: the runs say whose an address is.
+                    let is_confirmed = |ip: &&IpAddr| match self.has(&Key::Runs(base_of((**ip).into()))) {
+                        true => self.find((**ip).into()).is_some_and(|run| run.owner == owner),
+                        false => known.contains(ip),
+                    };
+                    let confirmed = record.addresses.iter().filter(is_confirmed).copied().collect();
+                    memory.claims.insert(claim.clone(), confirmed);
+                }
+                (Key::Claim(claim), _) => drop(memory.claims.remove(claim)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Has a memory forget runs and claims that are taken from the node: they leave the memory before they leave the store.
+    pub fn leave(&self, memory: &mut Memory, name: &str) {
+        let mut next = memory.clone();
+        self.fill(&mut next, name);
+        keep(memory, &next);
+    }
+
     /// Adds a record as the store has it.
     pub fn load(&mut self, key: Key, version: u64, record: Option<Record>) {
         self.records.entry(key).or_insert(Loaded { version, read: record.clone(), now: record, is_forced: false });

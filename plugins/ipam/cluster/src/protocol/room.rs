@@ -156,6 +156,29 @@ pub fn give_back(
     all
 }
 
+/// A node gives back what it does not use outside these ranges, which are narrower than they were. Its shards were read.
+pub fn give_back_outside(draft: &mut Draft, node: &str, ranges: &[Span], held: &BTreeSet<Address>) {
+    let all: Vec<Span> = draft.bases().flat_map(|base| draft.shard(base).of(node).collect::<Vec<_>>()).collect();
+    for free in free(draft, node, &all, held) {
+        let rest =
+            ranges.iter().fold(vec![free], |rest, range| rest.iter().flat_map(|span| without(*span, *range)).collect());
+        rest.into_iter().for_each(|span| draft.release(span, node));
+    }
+}
+
+/// The parts of a span before and behind another one.
+fn without(span: Span, other: Span) -> impl Iterator<Item = Span> {
+    let common = intersection(span, other);
+    let before = common
+        .filter(|common| span.first < common.first)
+        .map(|common| Span { last: Address { bits: common.first.bits - 1, ..common.first }, ..span });
+    let behind = common
+        .and_then(|common| common.last.next())
+        .filter(|first| *first <= span.last)
+        .map(|first| Span { first, ..span });
+    [before, behind, Some(span).filter(|_| common.is_none())].into_iter().flatten()
+}
+
 /// The addresses of a node's runs in a set that no container has.
 fn free(draft: &Draft, node: &str, set: &[Span], held: &BTreeSet<Address>) -> Vec<Span> {
     let is_of_set = |run: &Span| set.iter().any(|span| intersection(*span, *run).is_some());

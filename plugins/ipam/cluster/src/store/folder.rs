@@ -103,19 +103,28 @@ impl Folder {
         fs::metadata(&self.path).map_err(failed)?;
         netops::file::make_folders(&folder).map_err(failed)?;
         let unique = getrandom::u64().map_err(|error| CniError::new(Code::IO, format!("no random number: {error}")))?;
-        let unfinished = folder.join(format!(".{unique:016x}"));
+        let unfinished = folder.join(format!(".{number}-{unique:016x}"));
         let linked = write_and_link(&unfinished, &folder.join(number.to_string()), text.as_bytes());
         drop(fs::remove_file(&unfinished));
         if !linked.map_err(failed)? {
             return Ok(Some(false));
         }
         let highest = self.number(&folder)?;
-        for old in (1..number.saturating_sub(KEPT)).rev() {
-            if fs::remove_file(folder.join(old.to_string())).is_err() {
-                break;
+        self.remove_older(&folder, number);
+        Ok((highest < number + KEPT).then_some(true))
+    }
+
+    /// Removes records of lower numbers but some, and all unfinished files for numbers that are taken, which killed writers have left.
+    fn remove_older(&self, folder: &Path, number: u64) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let text = name.to_str().unwrap_or_default();
+            let unfinished = text.strip_prefix('.').and_then(|name| name.split_once('-')?.0.parse::<u64>().ok());
+            let is_old = |of: u64| of < number.saturating_sub(KEPT);
+            if unfinished.map_or_else(|| text.parse().is_ok_and(is_old), |of| of <= number) {
+                drop(fs::remove_file(entry.path()));
             }
         }
-        Ok((highest < number + KEPT).then_some(true))
     }
 }
 
@@ -129,6 +138,8 @@ fn write_and_link(unfinished: &Path, path: &Path, bytes: &[u8]) -> std::io::Resu
         // NFS may ask twice, and be told the second answer.
         Err(error) if error.kind() == ErrorKind::AlreadyExists && file.metadata()?.nlink() == 2 => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        // Who has taken the number has removed the unfinished file.
+        Err(error) if error.kind() == ErrorKind::NotFound && !unfinished.exists() => return Ok(false),
         Err(error) => return Err(error),
     }
     fs::File::open(path.parent().unwrap_or(path))?.sync_all()?;
@@ -156,6 +167,15 @@ impl Store for Folder {
         }
         found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         Ok(found)
+    }
+
+    /// By a file that all use: one that a killed call has left is removed by the next.
+    async fn check_writable(&self) -> Result<(), CniError> {
+        let path = self.path.join(".writable");
+        let write = |mut file: fs::File| file.write_all(&[b' '; 512]).and_then(|()| file.sync_all());
+        let written = fs::File::create(&path).and_then(write);
+        drop(fs::remove_file(&path));
+        written.map_err(|error| self.failed("write", &self.path, &error))
     }
 
     async fn write(&self, writes: &[Write]) -> Result<Written, CniError> {
@@ -216,9 +236,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Folder::new(folder.path(), "n");
         store.init().unwrap();
+        let network = folder.path().join("n/network");
+        fs::create_dir(&network).unwrap();
+        fs::write(network.join(".4-0123456789abcdef"), "").unwrap();
         for version in 0..20 {
             assert_eq!(now(store.write(&write(version))).unwrap(), Written::Done);
         }
+        assert!(!network.join(".4-0123456789abcdef").exists(), "what a killed writer has left is removed");
         assert_eq!(now(store.write(&write(3))).unwrap_err().code, Code::TRY_AGAIN);
         assert_eq!(now(store.read(&[Key::Network])).unwrap()[0].0, 20);
     }

@@ -41,6 +41,12 @@ pub trait Store {
     /// As [`Store::read`].
     fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<(Key, u64, Record)>, CniError>>;
 
+    /// Whether the store takes writes; nothing in it is changed.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    fn check_writable(&self) -> impl Future<Output = Result<(), CniError>>;
+
     /// Writes records in this order, each if it still has its version; at the first that has not, it stops. A store may do all or none.
     ///
     /// # Errors
@@ -101,6 +107,13 @@ impl Store for AnyStore {
         self.noted(match &self.kind {
             Kind::Folder(store) => store.list(prefix).await,
             Kind::Etcd(store) => store.list(prefix).await,
+        })
+    }
+
+    async fn check_writable(&self) -> Result<(), CniError> {
+        self.noted(match &self.kind {
+            Kind::Folder(store) => store.check_writable().await,
+            Kind::Etcd(store) => store.check_writable().await,
         })
     }
 

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
@@ -217,6 +218,143 @@ fn an_add_that_was_stopped_for_longer_than_its_trust_gives_no_address_of_another
     // All are b's now.
     assert_refused(&late, 105, &["no IP addresses available"]);
     assert!(!a.data().join("10.9.0.3").exists(), "what it reserved is undone");
+}
+
+/// A container with the claim comes between upkeep's look at the claims and its lock.
+#[test]
+fn a_claim_that_gets_a_container_meanwhile_stays_the_nodes() {
+    let cluster = cluster(4);
+    let machine = cluster.machine("a");
+    let address = machine.call("ADD", "p1", "claim=db", &machine.config()).unwrap();
+    let file = machine.data().join(address.split('/').next().unwrap());
+    fs::remove_file(&file).unwrap();
+    beside(&machine.data().join("lock"), || machine.upkeep(), || fs::write(&file, "p2\r\neth0").unwrap());
+    assert!(cluster.state().claims["db"].holders.contains("a"));
+}
+
+/// A container comes between the look at the containers and the lock.
+#[test]
+fn a_node_whose_container_comes_meanwhile_does_not_leave() {
+    let cluster = cluster(4);
+    let machine = cluster.machine("a");
+    let address = machine.add("c0").unwrap();
+    machine.del("c0");
+    machine.upkeep();
+    let again = machine.add("c1").unwrap();
+    let file = machine.data().join(again.split('/').next().unwrap());
+    fs::remove_file(&file).unwrap();
+    let leave = || assert!(machine.operator_fails(&["leave"]).contains("containers of this node"));
+    beside(&machine.data().join("lock"), leave, || fs::write(&file, "c2\r\neth0").unwrap());
+    assert!(cluster.state().runs_of("a").any(|run| run.to_string().contains(address.split('/').next().unwrap())));
+}
+
+/// Does `meanwhile` when the work waits for the lock.
+fn beside<T: Send>(path: &std::path::Path, work: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) {
+    let held = Flock::lock(fs::File::open(path).unwrap(), FlockArg::LockExclusive).unwrap();
+    thread::scope(|scope| {
+        let work = scope.spawn(work);
+        let number = format!(":{} ", fs::metadata(path).unwrap().ino());
+        let is_waiting = |line: &str| line.contains("->") && line.contains(&number);
+        while !work.is_finished() && !fs::read_to_string("/proc/locks").unwrap().lines().any(is_waiting) {
+            thread::yield_now();
+        }
+        meanwhile();
+        drop(held);
+        work.join().unwrap();
+    });
+}
+
+/// STATUS has read the view before another call's claim, and the store behind it: it changes nothing, and looks again when that call has ended.
+#[test]
+fn status_beside_a_claim_is_not_misled() {
+    let cluster = cluster(1);
+    let machine = cluster.machine("a");
+    machine.add("c0").unwrap();
+    machine.upkeep();
+    let path = machine.data().join("cluster/view");
+    let mut old = machine.view();
+    // So the store is asked.
+    old["trustSeconds"] = json!(0);
+    (1..9).for_each(|number| drop(machine.add(&format!("c{number}")).unwrap()));
+    machine.upkeep();
+    let new = fs::read(&path).unwrap();
+    fs::write(&path, old.to_string()).unwrap();
+    let meanwhile = || {
+        assert_eq!(fs::read_to_string(&path).unwrap(), old.to_string());
+        fs::write(&path, new).unwrap();
+    };
+    beside(&path.with_file_name("lock"), || machine.status().unwrap(), meanwhile);
+    machine.add("c9").unwrap();
+}
+
+/// Another call has the lock, and finds out for itself that the store is away.
+#[test]
+fn status_notes_in_no_view_that_the_store_is_away_while_another_call_has_the_lock() {
+    let cluster = cluster(1);
+    let machine = cluster.machine("a");
+    machine.add("c0").unwrap();
+    machine.upkeep();
+    let path = machine.data().join("cluster/view");
+    let _held = Flock::lock(fs::File::open(path.with_file_name("lock")).unwrap(), FlockArg::LockExclusive).unwrap();
+    let mut view = machine.view();
+    view["trustSeconds"] = json!(0);
+    fs::write(&path, view.to_string()).unwrap();
+    fs::rename(cluster.store(), cluster.folder.path().join("away")).unwrap();
+    assert_refused(&machine.status(), 50, &["store"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), view.to_string());
+}
+
+/// The first write of a node that was forgotten fails, and it comes back with the next.
+#[test]
+fn a_forgotten_node_comes_back_though_its_first_write_fails() {
+    let cluster = cluster(4);
+    let (a, b) = (cluster.machine("a"), cluster.machine("b"));
+    let first = a.add("c0").unwrap();
+    b.add("c0").unwrap();
+    b.operator(&["forget", "a", "--fenced", "--force"]);
+    let mut view = a.view();
+    view["trustSeconds"] = json!(0);
+    fs::write(a.data().join("cluster/view"), view.to_string()).unwrap();
+    let store = cluster.store();
+    let remount = |flags| {
+        mount(None::<&str>, &store, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags, None::<&str>).unwrap()
+    };
+    mount(Some(&store), &store, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    remount(MsFlags::MS_RDONLY);
+    assert_refused(&a.add("c1"), 11, &["read-only"]);
+    umount(&store).unwrap();
+    a.upkeep();
+    let again = a.add("c1").unwrap();
+    assert_ne!(again, first);
+}
+
+/// Addresses that a narrower range leaves out are given back; a want that no ADD comes for is taken back; another name is refused at once.
+#[test]
+fn what_the_configuration_says_no_longer_is_given_up() {
+    let mut cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/28", "claimSize": 8 }));
+    assert_eq!(cluster.machine("a").add("c0").unwrap(), "10.9.0.2/28");
+    cluster.machine("a").add("c1").unwrap();
+    cluster.machine("a").del("c1");
+    cluster.keys["rangeEnd"] = json!("10.9.0.2");
+    let mut machine = cluster.machine("a");
+    machine.upkeep();
+    let runs: Vec<_> = cluster.state().runs_of("a").map(|run| run.to_string()).collect();
+    assert_eq!(runs, ["10.9.0.2-10.9.0.2"]);
+    assert_refused(&machine.add("c1"), 105, &["cnitool cluster release net"]);
+    let wants = || cluster.newest("wants/a");
+    assert!(fs::metadata(wants().0.join(wants().1.to_string())).unwrap().len() > 0);
+    machine.later_seconds = 90;
+    machine.status().ok();
+    let is_wanted = || fs::metadata(wants().0.join(wants().1.to_string())).unwrap().len() > 0;
+    let start = Instant::now();
+    // Where a process that an earlier call has started is at work, this one leaves it the work.
+    while is_wanted() && start.elapsed() < Duration::from_secs(30) {
+        machine.operator(&["upkeep", "--if-due"]);
+    }
+    assert!(!is_wanted(), "nobody wants it any more");
+    machine.del("c0");
+    machine.name = "other".to_owned();
+    assert_refused(&machine.add("c2"), 106, &["the data folder is node a's"]);
 }
 
 /// Waits until a process waits for a lock, as the kernel lists it.

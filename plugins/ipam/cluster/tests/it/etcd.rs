@@ -77,16 +77,31 @@ fn etcd_and_node_verify_each_other_and_a_role_without_the_key_is_refused() {
         for (key, value) in change {
             etcd.cluster.keys["store"][key] = json!(value);
         }
-        assert_refused(&etcd.cluster.machine("c").add("c2"), code, words);
+        // Each by a node of its own: a store that was away is not asked again at once.
+        let name = format!("c{code}-{}", change.len());
+        assert_refused(&etcd.cluster.machine(&name).add("c2"), code, words);
         etcd.cluster.keys = before;
     };
     let of = |name: &str| folder.join(name);
     let stranger = [("certFile", &*of("stranger.pem")), ("keyFile", &*of("stranger.key"))];
     refused(&stranger, 102, &["permission denied", "readwrite --prefix /cni/net/"]);
-    refused(&[("caFile", &*of("other.pem"))], 11, &["invalid peer certificate"]);
+    refused(&[("caFile", &*of("other.pem"))], 11, &["invalid peer certificate", "ipam.store.caFile"]);
     let foreign = [("certFile", &*of("other.pem")), ("keyFile", &*of("other.key"))];
     refused(&foreign, 11, &["https://127.0.0.1:2389"]);
     refused(&[("keyFile", &*of("ca.pem"))], 7, &["ipam.store.keyFile", "chmod 600"]);
+}
+
+#[test]
+fn status_fails_where_members_have_no_space_for_what_the_next_add_writes() {
+    let ipam = json!({ "subnet": "10.9.0.0/24", "claimSize": 2 });
+    let Some(mut etcd) = Etcd::start_or_skip("status_fails_where_members_have_no_space", ipam) else { return };
+    etcd.cluster.machine("a").add("c0").unwrap();
+    etcd.members.fill();
+    let a = etcd.cluster.machine("a");
+    a.status().unwrap();
+    a.add("c1").unwrap();
+    assert_refused(&a.status(), 50, &["takes no more", "etcdctl alarm disarm"]);
+    assert_refused(&a.add("c2"), 5, &["takes no more"]);
 }
 
 #[test]
@@ -166,6 +181,12 @@ fn a_node_that_is_cut_off_from_etcd_and_back_shares_no_address() {
         }
     }
     assert_refused(&refused.unwrap(), 11, &["https://127.0.0.1:9", "addresses are reserved"]);
+    // A new node, too, asks a store that was away no second time at once.
+    let c = etcd.cluster.machine("c");
+    cut["ipam"]["node"] = json!("c");
+    cut["ipam"]["dataDir"] = json!(c.home);
+    assert_refused(&c.call("ADD", "c0", "", &cut), 11, &["https://127.0.0.1:9"]);
+    assert_refused(&c.add("c0"), 11, &["https://127.0.0.1:9"]);
     a.upkeep();
     given.extend((10..14).map(|number| a.add(&format!("c{number}")).unwrap()));
     assert_distinct(given.iter());

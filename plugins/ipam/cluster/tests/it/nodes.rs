@@ -53,7 +53,30 @@ fn without_the_store_a_node_gives_what_it_has() {
     fs::rename(&away, cluster.store()).unwrap();
     // For a while no other call asks a store that was away.
     machine.upkeep();
+    machine.status().unwrap();
+    let entries = fs::read_dir(cluster.store().join("net")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(entries.collect::<Vec<_>>().iter().all(|name| !name.to_string_lossy().starts_with('.')));
     machine.add("c6").unwrap();
+}
+
+/// By the numbers of its record, which each look into the store writes; half of the first hour follows a change.
+#[test]
+fn a_node_in_use_writes_once_in_a_quarter_of_its_trust() {
+    let cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/24", "trustSeconds": 3600 }));
+    let mut machine = cluster.machine("a");
+    machine.add("c0").unwrap();
+    let mut hours = Vec::new();
+    for hour in 0..3 {
+        for minutes in (0..60).step_by(5) {
+            machine.later_seconds = hour * 3600 + minutes * 60;
+            machine.add("c1").unwrap();
+            machine.del("c1");
+            machine.status().unwrap();
+            machine.operator(&["upkeep", "--if-due"]);
+        }
+        hours.push(cluster.newest("nodes/a").1);
+    }
+    assert!(hours[1] - hours[0] <= 4 && hours[2] - hours[1] == 4, "{hours:?}");
 }
 
 #[test]
@@ -62,7 +85,12 @@ fn a_requested_address_is_claimed_or_its_node_is_named() {
     let (a, b) = (cluster.machine("a"), cluster.machine("b"));
     a.add("c0").unwrap();
     let ask = |address: &str| b.call("ADD", "c1", &format!("IP={address}"), &b.config());
-    assert_refused(&ask("10.9.0.3"), 103, &["10.9.0.3 belongs to node a"]);
+    assert_refused(&ask("10.9.0.2"), 103, &["10.9.0.2 belongs to node a"]);
+    assert_refused(&ask("10.9.0.3"), 103, &["10.9.0.3 belongs to node a", "gives it back at its next call"]);
+    a.upkeep();
+    assert_eq!(ask("10.9.0.3").unwrap(), "10.9.0.3/24", "no container of a has it");
+    b.del("c1");
+    assert_refused(&ask("10.9.0.2"), 103, &["10.9.0.2 belongs to node a"]);
     assert_eq!(ask("10.9.0.77").unwrap(), "10.9.0.77/24");
     assert_refused(&a.call("ADD", "c2", "IP=10.9.0.77", &a.config()), 103, &["belongs to node b"]);
 }

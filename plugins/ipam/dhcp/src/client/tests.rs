@@ -96,20 +96,6 @@ fn offer_that_is_not_acknowledged_is_given_up_after_the_timeout() {
 }
 
 #[test]
-fn acknowledgement_that_comes_twice_changes_nothing() {
-    let mut client = client();
-    let (_, _, xid) = sent(&client.wake(at(0), 0).unwrap()).unwrap();
-    client.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
-    client.receive(&said(MessageType::Ack, SERVER, 9, xid), at(0), 0).unwrap();
-    let before = format!("{client:?}");
-    for address in [9, 10] {
-        let again = said(MessageType::Ack, SERVER, address, xid);
-        assert_eq!(client.receive(&again, at(1), 0).unwrap(), Actions::default());
-    }
-    assert_eq!(format!("{client:?}"), before);
-}
-
-#[test]
 fn lease_is_renewed_with_its_server_then_with_any() {
     let mut client = bound();
     let (from, server) = (Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 0, 1));
@@ -121,18 +107,6 @@ fn lease_is_renewed_with_its_server_then_with_any() {
     let done = client.receive(&said(MessageType::Ack, 2, 9, later), at(86), 0).unwrap();
     assert!(matches!(done.event, Some(Event::Bound(_))));
     assert_eq!(client.wakes(), at(135));
-}
-
-#[test]
-fn another_servers_refusal_ends_no_renewal() {
-    let mut client = bound();
-    let (_, _, xid) = sent(&client.wake(at(50), 0).unwrap()).unwrap();
-    assert_eq!(client.receive(&said(MessageType::Nak, 2, 0, xid), at(50), 0).unwrap(), Actions::default());
-    let lost = client.receive(&said(MessageType::Nak, SERVER, 0, xid), at(50), 0).unwrap();
-    let why = "a server refused to renew the lease: busy".to_owned();
-    assert_eq!(lost.event, Some(Event::Lost { why, is_refused: true }));
-    assert_eq!(sent(&lost).map(|(kind, to, _)| (kind, to)), Some((1, To::Anyone)));
-    assert!(client.held().is_none() && client.release().is_none());
 }
 
 #[test]

@@ -9,7 +9,6 @@ use crate::conf::SOCKET;
 /// What `dhcp daemon` was started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flags {
-    /// A file for the daemon's pid.
     pub pid_file: Option<PathBuf>,
     /// Where the node's file system is; empty if the daemon runs on it.
     pub host_prefix: String,

@@ -56,7 +56,6 @@ pub(super) struct LinkOfLease<'a> {
 }
 
 impl LinkOfLease<'_> {
-    /// Opens the link of the lease.
     pub(super) fn open(&self) -> Result<OpenLink, LinkError> {
         let path = self.shared.flags.on_host(&self.subject.sandbox.path);
         OpenLink::reopen(&path, self.subject, self.lease)
@@ -71,7 +70,6 @@ pub(super) enum News {
     Lost(String),
     /// The lease goes on despite an error.
     Trouble(String),
-    /// The link is gone.
     Gone(String),
 }
 

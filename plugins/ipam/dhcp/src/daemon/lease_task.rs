@@ -26,7 +26,6 @@ pub(super) enum Order {
     /// Give the lease back, and end.
     Release(oneshot::Sender<Result<(), String>>),
     Report(oneshot::Sender<Option<LeaseRecord>>),
-    /// The lease, if there is one and its link is there.
     Check(oneshot::Sender<Result<LeaseRecord, String>>),
 }
 

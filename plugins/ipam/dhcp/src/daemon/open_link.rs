@@ -25,19 +25,16 @@ pub(super) const SERVER_PORT: u16 = 67;
 /// The client's UDP port over IPv6 (RFC 8415, 7.2).
 const CLIENT_PORT_IPV6: u16 = 546;
 
-/// A link in an open namespace.
 #[derive(Debug)]
 pub(super) struct OpenLink {
     pub(super) netns: Netns,
     kernel: Kernel,
-    /// The link, as it was when it was opened.
     pub(super) link: Link,
 }
 
 /// The reason why the daemon finds no link.
 #[derive(Debug)]
 pub(super) enum LinkError {
-    /// The namespace, or the link in it, is gone.
     Gone(String),
     /// The namespace or the link could not be examined.
     Failed(String),
@@ -46,16 +43,12 @@ pub(super) enum LinkError {
 /// What the routers of a link say about IPv6 addresses.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Nothing in time.
     Nothing,
-    /// Servers give them.
     Managed,
-    /// Hosts make them: these.
     Own(Vec<Ipv6Network>),
 }
 
 impl LinkError {
-    /// The sentence in it.
     pub(super) fn why(self) -> String {
         match self {
             Self::Gone(why) | Self::Failed(why) => why,
@@ -134,7 +127,6 @@ impl OpenLink {
         sent.map_err(|error: std::io::Error| format!("cannot send to {server}: {error}"))
     }
 
-    /// Sets the link up or down.
     pub(super) fn set_up(&self, up: bool) -> OpResult<()> {
         self.kernel.run(link::set(&(&self.link).into(), &Settings { up: Some(up), ..Settings::default() }))
     }
@@ -168,7 +160,6 @@ impl OpenLink {
         Ok(())
     }
 
-    /// Opens a socket for DHCPv6 on the link.
     pub(super) fn dhcpv6(&self) -> Result<UdpSocket, String> {
         let name = self.link.name.as_bytes();
         let open = || {
@@ -254,7 +245,6 @@ fn failed(error: OpError) -> LinkError {
     LinkError::Failed(error.to_string())
 }
 
-/// Sends from the node to a server, for a link that is gone.
 pub(super) fn send_from_node(server: Ipv4Addr, payload: &[u8]) -> std::io::Result<()> {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.send_to(payload, (server, SERVER_PORT)).map(drop)

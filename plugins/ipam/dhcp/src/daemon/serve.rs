@@ -22,7 +22,6 @@ const SPEAKS_WITHIN: Duration = Duration::from_secs(10);
 const TO_THE_REFERENCE: &str =
     "HTTP/1.0 501 this is another suite's dhcp daemon, stop it and start the reference plugins' own\r\n\r\n";
 
-/// Serves one connection.
 pub(super) async fn serve(shared: Rc<Shared>, mut stream: UnixStream) {
     let served = async {
         let line = within(read_line(&mut stream)).await?;

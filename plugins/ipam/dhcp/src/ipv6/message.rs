@@ -41,9 +41,7 @@ pub struct Outgoing<'a> {
     pub xid: u32,
     /// Hundredths of a second since the exchange began.
     pub hundredths: u16,
-    /// The client's identity.
     pub identity: &'a Identity,
-    /// The server that is meant.
     pub server: Option<&'a [u8]>,
     /// The address asked for, or given back.
     pub address: Option<Ipv6Addr>,
@@ -80,7 +78,6 @@ pub struct Incoming {
     pub is_advertisement: bool,
     /// The number of the exchange.
     pub xid: u32,
-    /// The server's identifier.
     pub server: Vec<u8>,
     /// The server's preference, 0 to 255 (RFC 8415, 21.8): the highest is chosen.
     pub preference: u8,
@@ -99,7 +96,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The sentence in it.
     pub fn why(self) -> String {
         match self {
             Self::Ended(why) | Self::Trouble(why) | Self::Unusable(why) => why,
@@ -127,7 +123,6 @@ impl Incoming {
         Some(Self { is_advertisement, xid, server: server.to_vec(), preference, lease })
     }
 
-    /// The lease that it gives, or offers.
     pub fn lease(self) -> Result<Lease, Refusal> {
         self.lease
     }
@@ -254,7 +249,6 @@ pub(super) mod tests {
         option(5, &[&address[..], &preferred.to_be_bytes(), &valid.to_be_bytes()].concat())
     }
 
-    /// A message of a server to this client.
     pub(crate) fn said(kind: u8, xid: u32, server: u8, more: &[u8]) -> Vec<u8> {
         let [_, xid @ ..] = xid.to_be_bytes();
         [&[kind], &xid[..], &option(1, &[0, 4, 7]), &option(2, &[0, 3, server]), more].concat()

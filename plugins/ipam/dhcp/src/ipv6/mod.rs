@@ -27,7 +27,6 @@ pub struct Lease {
     /// The server's identifier (DUID).
     pub server: Vec<u8>,
     pub name_servers: Vec<Ipv6Addr>,
-    /// Domains to search.
     pub search: Vec<String>,
     /// How long new connections may use the address, in seconds; [`INFINITE`] is for ever.
     pub preferred_seconds: u32,
@@ -43,18 +42,24 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Given {
-    /// The address is from a DHCPv6 server.
     Leased(Lease),
     /// The address is the kernel's, which makes it of a router's prefix, and keeps it.
     Slaac(Vec<Ipv6Network>),
 }
 
 impl Given {
-    /// Adds a leased address and its server's DNS to the result of ADD. An address of the kernel's is on the link already: an
-    /// interface plugin that finds it in the result would add it a second time, and fail.
-    pub fn extend(&self, result: &mut AddResult) {
-        let Self::Leased(lease) = self else { return };
-        result.ips.push(Ip { address: lease.network(), gateway: None, interface: None });
+    /// Adds a leased address and its server's DNS to the result of ADD. An address of the kernel's is on the link already: the
+    /// reference's interface plugins add it a second time, and fail, so it is in the result only if that is asked for.
+    pub fn extend(&self, result: &mut AddResult, reports_slaac: bool) {
+        let lease = match self {
+            Self::Leased(lease) => lease,
+            Self::Slaac(own) => {
+                let own = own.iter().filter(|_| reports_slaac);
+                result.ips.extend(own.map(|net| Ip::new((*net).into(), None)));
+                return;
+            }
+        };
+        result.ips.push(Ip::new(lease.network(), None));
         let dns = &mut result.dns;
         dns.nameservers.extend(lease.name_servers.iter().map(Ipv6Addr::to_string));
         for domain in &lease.search {

@@ -2,20 +2,16 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use testns::{Background, Container, Namespace, Verb};
+use testns::{Background, Verb};
 
-use crate::lan::{Lan, SERVER, bridge, has};
+use crate::lan::{Lan, SERVER, bridge};
 use crate::scripted_server::Server;
 
 const COUNT: usize = 1000;
-
-/// Containers of a switch.
-const PORTS: usize = 50;
 
 /// What a daemon has used.
 struct Cost {
@@ -79,70 +75,4 @@ fn thousand_leases_are_kept_by_one_thread_in_little_memory() {
     assert_eq!(cost.threads, 1);
     assert!(cost.rss_kib < 32 << 10, "{cost}");
     assert!(fs::read_dir(format!("/proc/{}/fd", daemon.id())).unwrap().count() < 20, "none keeps its namespace open");
-}
-
-/// All leases of a node are renewed at once, as after an absence of the daemon.
-fn burst(count: usize) {
-    testns::needs!(has("dnsmasq"));
-    let lan = Lan::new();
-    lan.server.add_address("lan0", "10.9.0.1/16");
-    let mut server = lan.dnsmasq_for("10.9.1.0,10.9.99.255,255.255.0.0,12h", &["--dhcp-lease-max=2000"]);
-    let mut daemon = lan.daemon(&[]);
-    let first = lan.node.container_named("first");
-    lan.node.call(Verb::Add, bridge(json!({})), &first).ok();
-    server.wait_for("DHCPACK");
-    daemon.end(Signal::SIGTERM);
-    let mut lease = lan.leases().remove(0);
-    lease["lease"]["renewSeconds"] = 0.into();
-    // A switch has some of the ports: each new one costs a look at the others.
-    let switches: Vec<Namespace> = (0..count.div_ceil(PORTS))
-        .map(|number| {
-            let (switch, port) = (lan.node.remote(&format!("switch{number}")), format!("switch{number}"));
-            switch.add_link("lan0", "bridge");
-            lan.node.host().add_veth(&port, &switch, "up0");
-            lan.node.host().set_master(&port, "br0");
-            switch.set_master("up0", "lan0");
-            switch
-        })
-        .collect();
-    let attach = |number: usize| -> Container {
-        let id = format!("many{number}");
-        let container = lan.node.container_named(&id);
-        let namespace = container.namespace();
-        let (switch, port) = (&switches[number / PORTS], format!("port{number}"));
-        switch.add_veth(&port, namespace, "eth0");
-        switch.set_master(&port, "lan0");
-        let address = format!("10.9.{}.{}/16", 8 + number / 250, 1 + number % 250);
-        namespace.add_address("eth0", &address);
-        let (link, file) = (namespace.link("eth0"), fs::metadata(namespace.path()).unwrap());
-        let mut lease = lease.clone();
-        lease["lease"]["address"] = address.into();
-        let subject = &mut lease["subject"];
-        subject["clientId"] = format!("\0{id}/net/eth0").into_bytes().into();
-        subject["names"]["containerId"] = id.into();
-        subject["sandbox"] = json!({"path": namespace.path(), "identity": [file.dev(), file.ino()]});
-        subject["index"] = link.index.into();
-        let mac: Vec<u8> = link.mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-        subject["mac"] = mac.into();
-        put(number, &lease);
-        container
-    };
-    let _containers: Vec<Container> = (0..count).map(attach).collect();
-    let start = Instant::now();
-    let mut daemon = lan.daemon(&[]);
-    for _ in 0..count {
-        daemon.wait_for("bound");
-    }
-    let cost = Cost::of(&daemon);
-    eprintln!("{count} renewals at once: {cost}; done after {:?}", start.elapsed());
-    assert_eq!(cost.threads, 1);
-    let status = lan.status();
-    assert_eq!(status.lines().filter(|line| line.contains("many") && line.contains("  bound  ")).count(), count);
-    assert_eq!(lan.leases().iter().filter(|lease| lease["lastError"] != "").count(), 0, "{status}");
-    assert_eq!(server.end(Signal::SIGTERM).matches("DHCPDISCOVER(").count(), 1, "the others are renewals");
-}
-
-#[test]
-fn fifty_leases_are_renewed_at_once() {
-    burst(50);
 }

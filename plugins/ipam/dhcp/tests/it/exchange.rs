@@ -10,7 +10,6 @@ use testns::Verb;
 use crate::lan::{Lan, PATIENCE, bridge};
 use crate::scripted_server::{Asked, DISCOVER, REQUEST, Server};
 
-/// The next message of this kind.
 fn next(asked: &Receiver<Asked>, kind: u8) -> Asked {
     loop {
         let message = asked.recv_timeout(PATIENCE).unwrap();

@@ -171,41 +171,6 @@ fn enormous_options_are_taken_whole() {
     assert!(lan.status().contains(pod.id()));
 }
 
-/// Random bytes, and random changes of a good answer, while the client waits.
-#[test]
-fn garbage_on_the_network_does_no_harm() {
-    let lan = Lan::new();
-    let _daemon = lan.daemon(&[]);
-    let mut seed = 1u32;
-    let mut random = move || {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        seed >> 8
-    };
-    let mut left = 2;
-    let _server = Server::of_bytes(&lan, move |asked| {
-        let Some(good) = asked.plain().map(|answer| answer.bytes()) else { return Vec::new() };
-        if asked.kind == DISCOVER && left > 0 {
-            left -= 1;
-            let length = good.len();
-            return (0..300)
-                .map(|_| {
-                    let mut bytes = good.clone();
-                    bytes[4] ^= 1; // of no exchange, so that whatever it says is not taken
-                    for _ in 0..random() % 20 {
-                        let at = 8 + usize::try_from(random()).unwrap() % (length - 8);
-                        bytes[at] = random().to_le_bytes()[0];
-                    }
-                    bytes.truncate(usize::try_from(random()).unwrap() % length);
-                    bytes
-                })
-                .collect();
-        }
-        vec![good]
-    });
-    let result = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
-    assert_eq!(result["ips"][0]["address"], format!("{GOOD}/24"));
-}
-
 /// Any container of the network can send to the port of all others.
 #[test]
 fn flood_at_one_link_does_not_stop_the_daemon() {

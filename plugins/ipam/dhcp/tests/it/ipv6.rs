@@ -134,6 +134,26 @@ fn address_of_a_network_with_slaac_is_the_kernels_and_there_when_add_returns() {
     lan.node.call(Verb::Del, &config, &pod).ok();
 }
 
+/// The interface plugin does not add it a second time, and the kernel goes on with its lifetimes.
+#[test]
+fn slaac_address_is_in_the_result_where_the_key_asks_for_it() {
+    testns::needs!(has("dnsmasq"), Feature::Macvlan.or_skip());
+    let lan = Lan::new();
+    let _server = dnsmasq(&lan, "--dhcp-range=fd00:8::,ra-only,64,2m");
+    let _daemon = lan.daemon(&["-resendtimeout", "12s"]);
+    let (pod, config) = (pod(&lan), macvlan(json!({"ipv6": true, "slaacInResult": true})));
+    let result = lan.node.call(Verb::Add, &config, &pod).ok();
+    let address = result["ips"][1]["address"].as_str().unwrap_or_default();
+    assert!(address.starts_with("fd00:8::") && address.ends_with("/64"), "{result}");
+    assert_eq!(pod.namespace().global_addresses("eth0").iter().filter(|own| *own == address).count(), 1);
+    let lines = pod.namespace().enter(|| fs::read_to_string("/proc/thread-self/net/if_inet6")).unwrap();
+    let flags = lines.lines().find(|line| line.starts_with("fd000008")).and_then(|line| line.split_whitespace().nth(4));
+    // IFA_F_PERMANENT is 0x80.
+    assert_eq!(u8::from_str_radix(flags.unwrap(), 16).unwrap() & 0x80, 0, "{lines}");
+    Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&lan.node).ok();
+    lan.node.call(Verb::Del, &config, &pod).ok();
+}
+
 #[test]
 fn add_in_a_network_without_ipv6_says_so_and_gives_the_other_lease_back() {
     testns::needs!(has("dnsmasq"));

@@ -87,7 +87,6 @@ impl Lan {
         "/run/cni/dhcp.sock".into()
     }
 
-    /// The folder of the daemon's leases.
     pub(crate) fn leases(&self) -> Vec<Value> {
         let Ok(entries) = std::fs::read_dir("/run/cni/dhcp.sock.leases") else { return Vec::new() };
         let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some());
@@ -123,7 +122,6 @@ impl Lan {
         command
     }
 
-    /// What `dhcp status` prints.
     pub(crate) fn status(&self) -> String {
         let command = Command::new(self.node.bin_dir().join("dhcp")).arg("status").output().unwrap();
         assert!(command.status.success(), "{}", String::from_utf8_lossy(&command.stderr));
@@ -151,7 +149,6 @@ fn network(plugin: &str, own: Value, ipam: Value) -> Value {
     config
 }
 
-/// Whether a server is installed.
 pub(crate) fn has(program: &str) -> bool {
     let is_there = ["/usr/sbin", "/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists());
     if !is_there {

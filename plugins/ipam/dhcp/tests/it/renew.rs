@@ -3,7 +3,7 @@
 use crate::lan::{Lan, SERVER, bridge, has};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use testns::{Remains, Verb};
+use testns::Verb;
 
 /// T1 after two seconds, T2 after four.
 const SOON: [&str; 2] = ["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"];
@@ -80,19 +80,4 @@ fn link_goes_down_at_the_end_of_the_lease_and_comes_up_when_a_server_answers() {
     let v4 = |routes: &[testns::Route]| routes.iter().filter(|route| format!("{route:?}").contains(SERVER)).count();
     assert_eq!(v4(&pod.namespace().routes()), v4(&routes));
     pod.namespace().ping(SERVER.parse::<std::net::Ipv4Addr>().unwrap());
-}
-
-#[test]
-fn lease_of_a_container_that_is_gone_is_given_up() {
-    testns::needs!(has("dnsmasq"));
-    let lan = Lan::new();
-    let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
-    let mut daemon = lan.daemon(&[]);
-    let pod = lan.node.container();
-    lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
-    server.wait_for("DHCPACK");
-    let attachment = pod.leave(Remains::Gone);
-    daemon.wait_for("the link is gone, and its lease is given back");
-    lan.node.call(Verb::Del, bridge(json!({})), attachment).ok();
-    assert!(lan.leases().is_empty());
 }

@@ -28,7 +28,6 @@ pub(crate) struct Asked {
     pub(crate) ciaddr: Ipv4Addr,
     /// Option 50.
     pub(crate) wanted: Option<Ipv4Addr>,
-    /// The answer is to be broadcast.
     pub(crate) broadcast: bool,
     pub(crate) options: BTreeMap<u8, Vec<u8>>,
     /// The time at which it came.
@@ -112,7 +111,6 @@ impl DhcpReply {
     }
 }
 
-/// A thread that answers until it is dropped.
 pub(crate) struct Server {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -125,24 +123,6 @@ impl Server {
         mut answers: impl FnMut(&Asked) -> Vec<DhcpReply> + Send + 'static,
     ) -> (Self, Receiver<Asked>) {
         let (asks, asked) = channel();
-        let server = Self::of_bytes(lan, move |message| {
-            let answers = answers(&message);
-            asks.send(message).ok();
-            answers.iter().map(DhcpReply::bytes).collect()
-        });
-        (server, asked)
-    }
-
-    /// Broadcasts what `change` makes of a plain server's answers.
-    pub(crate) fn changing(
-        lan: &Lan,
-        mut change: impl FnMut(DhcpReply) -> DhcpReply + Send + 'static,
-    ) -> (Self, Receiver<Asked>) {
-        Self::start(lan, move |asked| asked.plain().map(&mut change).into_iter().collect())
-    }
-
-    /// Broadcasts these bytes for each message.
-    pub(crate) fn of_bytes(lan: &Lan, mut answers: impl FnMut(Asked) -> Vec<Vec<u8>> + Send + 'static) -> Self {
         let socket = lan.server.enter(|| socket(67));
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let ends = Arc::new(AtomicBool::new(false));
@@ -152,22 +132,31 @@ impl Server {
             while !is_over.load(Ordering::Relaxed) {
                 match socket.recv(&mut buffer) {
                     Ok(length) => {
-                        for bytes in answers(Asked::parse(&buffer[..length])) {
-                            socket.send_to(&bytes, CLIENTS).unwrap();
+                        let message = Asked::parse(&buffer[..length]);
+                        let answers = answers(&message);
+                        asks.send(message).ok();
+                        for answer in answers {
+                            socket.send_to(&answer.bytes(), CLIENTS).unwrap();
                         }
                     }
                     Err(error) => assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)),
                 }
             }
         });
-        Self { ends, thread: Some(thread) }
+        (Self { ends, thread: Some(thread) }, asked)
+    }
+
+    /// Broadcasts what `change` makes of a plain server's answers.
+    pub(crate) fn changing(
+        lan: &Lan,
+        mut change: impl FnMut(DhcpReply) -> DhcpReply + Send + 'static,
+    ) -> (Self, Receiver<Asked>) {
+        Self::start(lan, move |asked| asked.plain().map(&mut change).into_iter().collect())
     }
 }
 
-/// All clients of a link.
 pub(crate) const CLIENTS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::BROADCAST, 68);
 
-/// A socket on the server's link.
 pub(crate) fn socket(port: u16) -> UdpSocket {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
     socket.set_broadcast(true).unwrap();

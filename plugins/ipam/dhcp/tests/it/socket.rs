@@ -212,41 +212,6 @@ fn daemon_in_a_mount_namespace_of_its_own_finds_the_nodes_files() {
     assert_eq!(lan.leases()[0]["isReleased"], true);
 }
 
-/// The file is replaced while the daemon runs, and the plugin is newer than the daemon for a time.
-#[test]
-fn leases_go_on_after_an_upgrade_of_the_executable() {
-    testns::needs!(has("dnsmasq"));
-    let lan = Lan::new();
-    let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
-    let installed = lan.node.work_dir().join("dhcp");
-    let install = || {
-        let new = installed.with_extension("new");
-        // By another process: a test that forks now would inherit the open file, which cannot run meanwhile.
-        let copied = Command::new("cp").arg("--dereference").arg(lan.node.bin_dir().join("dhcp")).arg(&new).status();
-        assert!(copied.unwrap().success());
-        std::fs::rename(new, &installed).unwrap();
-    };
-    let start = || {
-        let mut command = Command::new(&installed);
-        command.arg("daemon");
-        Background::with_stderr(command)
-    };
-    install();
-    let mut daemon = start();
-    daemon.wait_for("is ready");
-    let (pod, config) = (lan.node.container(), bridge(json!({})));
-    let result = lan.node.call(Verb::Add, &config, &pod).ok();
-    server.wait_for("DHCPACK");
-    install();
-    server.wait_for("DHCPREQUEST"); // the old daemon goes on
-    daemon.end(Signal::SIGTERM);
-    let mut daemon = start();
-    assert!(daemon.wait_for("is ready").contains("leases=1"));
-    server.wait_for("DHCPREQUEST");
-    server.wait_for("DHCPACK");
-    Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&lan.node).ok();
-}
-
 #[test]
 fn units_are_systemds() {
     testns::needs!(has("systemd-analyze"));

@@ -1,7 +1,6 @@
 use super::*;
 use expect_test::{Expect, expect};
 
-/// Shows the keys of each `ipam`, or the error.
 fn check(ipams: &[&str], expected: &Expect) {
     let config = |ipam| show(&format!(r#"{{"cniVersion":"1.0.0","name":"n","ipam":{ipam}}}"#));
     expected.assert_eq(&ipams.iter().map(config).collect::<Vec<_>>().join("\n"));

@@ -51,7 +51,6 @@ impl OwnerHash {
     }
 }
 
-/// The index, read or built.
 #[derive(Debug)]
 pub(crate) struct Index {
     table: Table,
@@ -60,7 +59,6 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An empty one, with room for `reservations`.
     pub(crate) fn new(reservations: usize) -> Self {
         let seed = RandomState::new().hash_one(reservations);
         Self { table: Table::new(seed, reservations as u64), reclaimed: false }
@@ -138,7 +136,6 @@ impl Index {
         next_free::next(&mut self.table, span)
     }
 
-    /// Returns whether the index differs from its file.
     pub(crate) fn is_dirty(&self) -> bool {
         self.table.is_dirty()
     }

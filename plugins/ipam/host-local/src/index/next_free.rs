@@ -27,12 +27,10 @@ fn bit_of(place: u128) -> u64 {
     1 << (place & 63)
 }
 
-/// Marks `address` as taken.
 pub(super) fn take(table: &mut Table, address: Address) -> Result<(), Damaged> {
     set(table, address, true)
 }
 
-/// Marks `address` as free.
 pub(super) fn give_back(table: &mut Table, address: Address) -> Result<(), Damaged> {
     set(table, address, false)
 }
@@ -61,7 +59,6 @@ fn set(table: &mut Table, address: Address, taken: bool) -> Result<(), Damaged> 
     Ok(())
 }
 
-/// The first free address of `span`.
 pub(super) fn next(table: &mut Table, span: Span) -> Result<Option<Address>, Damaged> {
     let v6 = span.first.family == Family::V6;
     let last = span.last.bits;

@@ -2,14 +2,12 @@
 
 /// Bytes of a page. A page is written by one `pwrite`, so a killed process leaves it old or new.
 pub(super) const PAGE_BYTES: usize = 512;
-/// Slots in a page.
 pub(super) const SLOTS: usize = 15;
 const SLOT_BYTES: usize = 32;
 const PASSED_AT: usize = SLOTS * SLOT_BYTES;
 const USED_AT: usize = PASSED_AT + 4;
 const CHECKSUM_AT: usize = PAGE_BYTES - 8;
 
-/// The content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `value` is an owner's hash, `key` an address it holds.
@@ -20,7 +18,6 @@ pub(super) enum Kind {
     Word,
 }
 
-/// An entry of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) kind: Kind,

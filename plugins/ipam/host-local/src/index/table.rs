@@ -14,7 +14,6 @@ use super::page::{Kind, PAGE_BYTES, Page, SLOTS, Slot, mix};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
-/// The hash table.
 #[derive(Debug)]
 pub(super) struct Table {
     /// The source of pages that are not in memory; none for a table that was just built.
@@ -142,7 +141,6 @@ impl Table {
         Err(Damaged)
     }
 
-    /// All entries.
     pub(super) fn all(&mut self) -> Result<Vec<Slot>, Damaged> {
         let mut slots = Vec::new();
         for number in 0..self.buckets {

@@ -51,23 +51,6 @@ fn filled(count: u32) -> Index {
 }
 
 #[test]
-fn what_is_saved_is_opened() {
-    let folder = Folder::new();
-    folder.save(&mut filled(1000));
-    let mut index = folder.open().unwrap();
-    assert_eq!(index.owned_by(owner(7)), Ok(vec![v4(7)]));
-    assert_eq!(index.owned_by(owner(1000)), Ok(vec![]));
-    assert_eq!(index.next_free(Span { first: v4(0), last: v4(5000) }), Ok(Some(v4(1000))));
-    index.remove(v4(500), owner(500)).unwrap();
-    index.insert(v4(2000), Some(owner(7)), true).unwrap();
-    folder.save(&mut index);
-    let mut index = folder.open().unwrap();
-    let held: BTreeSet<Address> = index.owned_by(owner(7)).unwrap().into_iter().collect();
-    assert_eq!(held, BTreeSet::from([v4(7), v4(2000)]));
-    assert_eq!(index.next_free(Span { first: v4(0), last: v4(5000) }), Ok(Some(v4(500))));
-}
-
-#[test]
 fn without_a_whole_seal_it_is_not_trusted() {
     let folder = Folder::new();
     assert!(folder.open().is_none(), "there is none");

@@ -172,7 +172,6 @@ fn create_new(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes a file; succeeds if there is none.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

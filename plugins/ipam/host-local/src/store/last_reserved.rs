@@ -21,7 +21,6 @@ fn name(set: usize) -> String {
 /// The file is opened so, whatever is in its place.
 const HOW: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
-/// The address last reserved in range set `set`.
 pub(crate) fn read(folder: &Path, set: usize) -> Option<Address> {
     let read = |file: File| {
         if !file.metadata()?.is_file() {

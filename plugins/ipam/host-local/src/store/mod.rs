@@ -33,11 +33,9 @@ use private_files::PrivateFiles;
 /// The folders of a store, and the time to wait for its lock.
 #[derive(Debug, Clone)]
 pub struct StoreLocation {
-    /// `<dataDir>/<network>`.
     pub folder: PathBuf,
     /// The folder of the plugin's private files about stores.
     pub private_files: PathBuf,
-    /// The time to wait for the lock.
     pub deadline: Duration,
 }
 
@@ -62,18 +60,15 @@ pub(crate) struct Store {
     _lock: Lock,
 }
 
-/// The outcome of [`Store::reserve`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reserved {
     /// The address is now the owner's.
     Done,
-    /// The address is taken.
     Taken,
 }
 
 /// A network's reservations: the store, or a snapshot of it.
 pub(crate) trait Reservations {
-    /// The first free address of `span`.
     fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError>;
 
     /// Reserves `address` for `owner`, if it is free. After an error nothing is left in the folder.
@@ -91,7 +86,6 @@ pub(crate) trait Reservations {
     /// Deletes the reservations of earlier boots except those of `keep`, once a boot. Returns how many.
     fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError>;
 
-    /// The folder, for messages.
     fn folder(&self) -> &Path;
 }
 

@@ -13,28 +13,24 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-/// The folder of the private files on a node.
 pub(crate) const FOLDER: &str = "/run/cni/host-local";
 
 /// The private files about one store.
 #[derive(Debug)]
 pub(crate) struct PrivateFiles {
     folder: PathBuf,
-    /// The prefix of its files.
     store: String,
     /// The folder, once it was opened and found to be writable by this user only.
     opened: std::cell::OnceCell<File>,
 }
 
 impl PrivateFiles {
-    /// The private files about the store `dir`, in `folder`.
     pub(crate) fn about(dir: &File, folder: &Path) -> io::Result<Self> {
         let stat = dir.metadata()?;
         let store = format!("{:x}-{:x}", stat.dev(), stat.ino());
         Ok(Self { folder: folder.to_owned(), store, opened: std::cell::OnceCell::new() })
     }
 
-    /// Opens the file `name` for reading.
     pub(crate) fn read(&self, name: &str) -> io::Result<File> {
         self.open(name, OFlag::O_RDONLY)
     }
@@ -72,7 +68,6 @@ impl PrivateFiles {
         format!("{}.{name}", self.store)
     }
 
-    /// The path of the file `name`.
     #[cfg(test)]
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(self.file_name(name))

@@ -15,7 +15,6 @@ const NAME: &str = "released";
 /// A hundred thousand lines. More are not read, and dropped.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// A released address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Released {
     at: SystemTime,
@@ -43,7 +42,6 @@ impl Released {
         cool_down.checked_sub(since).filter(|rest| !rest.is_zero())
     }
 
-    /// Whether `owner` had it.
     pub(crate) fn was_of(&self, owner: &Attachment) -> bool {
         self.owner == owner_text(owner)
     }

@@ -89,7 +89,6 @@ impl Node {
         block_on(Store::create(&self.conf().place)).unwrap()
     }
 
-    /// Names of all reservations.
     fn reserved(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(""))
             .unwrap()
@@ -129,6 +128,9 @@ fn reservations_of_the_older_form_are_the_containers() {
     node.write("10.0.0.3", "old2\n");
     node.check("old").unwrap();
     assert_eq!(node.add("old").unwrap_err().code, Code::EXISTS);
+    let valid = [Attachment::parse("n", "old", "eth7").unwrap(), owner("old2")];
+    block_on(gc::gc(&node.removal(), &(&valid.each_ref()).into())).unwrap();
+    assert_eq!(node.reserved(), ["10.0.0.2", "10.0.0.3"]);
     node.del("old");
     node.del("old2");
     assert_eq!(node.reserved(), [""; 0]);
@@ -177,50 +179,6 @@ fn each_keeper_of_notes_sees_the_changes_of_the_other() {
         assert_eq!(node.add_with(&format!("b{number}"), &elsewhere).unwrap(), format!("10.0.0.{}", number + 1));
         assert_eq!(node.add(&format!("b{number}")).unwrap_err().code, Code::EXISTS);
     }
-}
-
-#[test]
-fn gc_releases_what_is_not_valid() {
-    let node = Node::new(SIX);
-    for id in ["a", "b", "c"] {
-        node.add(id).unwrap();
-    }
-    node.write("10.0.0.5", "old");
-    node.write("10.0.0.6", "");
-    let attachment = |id: &str, ifname: &str| Attachment::parse("n", id, ifname).unwrap();
-    let valid = [attachment("b", "eth0"), attachment("c", "eth1"), attachment("old", "eth7")];
-    block_on(gc::gc(&node.removal(), &(&valid.each_ref()).into())).unwrap();
-    assert_eq!(node.reserved(), ["10.0.0.3", "10.0.0.5"]);
-    assert!(node.add("d").is_ok());
-    block_on(gc::gc(&node.removal(), &(&[]).into())).unwrap();
-    assert_eq!(node.reserved(), [""; 0]);
-}
-
-/// Runtimes ask for ever, also while an ADD holds the lock.
-#[test]
-fn status_takes_no_lock_and_writes_nothing() {
-    let node = Node::new(SIX);
-    node.add("a").unwrap();
-    let stamp = || {
-        let about = fs::metadata(node.path("")).unwrap();
-        use std::os::unix::fs::MetadataExt;
-        (about.mtime_nsec(), about.ctime_nsec(), fs::read(node.note("index")).unwrap())
-    };
-    let before = stamp();
-    let held = node.store();
-    node.status().unwrap();
-    drop(held);
-    assert_eq!(stamp(), before);
-    use std::os::unix::fs::PermissionsExt;
-    assert_eq!(fs::metadata(node.note("index")).unwrap().permissions().mode() & 0o777, 0o600);
-}
-
-#[test]
-fn nothing_is_made_for_del_and_check() {
-    let node = Node::new(SIX);
-    node.del("a");
-    assert!(node.check("a").is_err());
-    assert!(!node.path("").exists());
 }
 
 #[test]

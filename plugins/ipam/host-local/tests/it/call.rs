@@ -64,7 +64,6 @@ impl Net {
         .replace("1.1.0", if self.more.contains("cni.dev") { "1.1.0" } else { "1.0.0" })
     }
 
-    /// Starts a call.
     pub(crate) fn start(&self, executable: &str, verb: &str, id: &str, args: &str) -> Child {
         let mut child = Command::new(executable)
             .env_clear()
@@ -87,7 +86,6 @@ impl Net {
         answer(self.start(executable, verb, id, args))
     }
 
-    /// Every reservation with its content.
     pub(crate) fn reservations(&self) -> BTreeMap<String, String> {
         let Ok(entries) = fs::read_dir(self.folder()) else { return BTreeMap::new() };
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,48 +1,12 @@
 //! Stores that cannot be written to: clear errors, and nothing half made.
 
 use std::fs;
-use std::path::Path;
 
-use nix::mount::{MsFlags, mount};
-use testns::{Node, write_executable};
+use testns::write_executable;
 
 use crate::call::{Net, OURS};
 
-fn mount_tmpfs(at: &Path, options: &str) {
-    fs::create_dir_all(at).unwrap();
-    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(options)).unwrap();
-}
-
 const KEYS: &str = r#""ranges":[[{"subnet":"10.0.0.0/29"}],[{"subnet":"fd00::/64"}]]"#;
-
-#[test]
-fn a_store_that_is_read_only() {
-    let node = Node::new();
-    let data = node.work_dir().join("data");
-    mount_tmpfs(&data, "size=1m");
-    let net = Net::new(&data, KEYS);
-    net.call(&OURS, "ADD", "a", "").unwrap();
-    let before = net.reservations();
-    let remount = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-    mount(None::<&str>, &data, None::<&str>, remount, None::<&str>).unwrap();
-    let read_only = "read-only file system";
-    let status = Net { more: r#","cni.dev/x":0"#.to_owned(), ..Net::new(&data, KEYS) };
-    for error in [
-        net.call(&OURS, "ADD", "b", "").unwrap_err(),
-        net.call(&OURS, "DEL", "a", "").unwrap_err(),
-        status.call(&OURS, "STATUS", "", "").unwrap_err(),
-    ] {
-        assert!(error.ends_with(read_only), "{error}");
-    }
-    net.call(&OURS, "CHECK", "a", "").unwrap();
-    net.call(&OURS, "DEL", "unknown", "").unwrap();
-    assert_eq!(net.reservations(), before);
-    // No store there yet.
-    let none = Net { data: data.join("none"), ..Net::new(&data, KEYS) };
-    assert!(none.call(&OURS, "ADD", "b", "").unwrap_err().ends_with(read_only));
-    let status = Net { data: data.join("none"), ..status };
-    assert!(status.call(&OURS, "STATUS", "", "").unwrap_err().ends_with(read_only));
-}
 
 /// A limit of a file's size is a failed write, not the end of the process.
 #[test]
@@ -78,26 +42,6 @@ fn a_lock_that_is_no_file_is_refused_and_others_cannot_open_it() {
     fs::set_permissions(&lock, PermissionsExt::from_mode(0o644)).unwrap();
     net.call(&OURS, "ADD", "a", "").unwrap();
     assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o640);
-}
-
-/// A network cannot be named out of its folder, nor a link in it followed.
-#[test]
-fn nothing_leaves_the_folder() {
-    let data = tempfile::tempdir().unwrap();
-    let net = Net::new(data.path(), KEYS);
-    for name in ["../x", "a/b", ".", "..", ".x"] {
-        let net = Net { more: format!(r#","name":"{name}""#), ..Net::new(data.path(), KEYS) };
-        assert_eq!(net.call(&OURS, "ADD", "a", "").unwrap_err(), "invalid characters found in network name");
-    }
-    fs::create_dir(net.folder()).unwrap();
-    let victim = data.path().join("victim");
-    fs::write(&victim, "a\r\neth0").unwrap();
-    for name in ["10.0.0.2", "last_reserved_ip.0"] {
-        std::os::unix::fs::symlink(&victim, net.folder().join(name)).unwrap();
-    }
-    assert!(net.call(&OURS, "ADD", "a", "").unwrap()[0].contains("10.0.0.3"), "the link is no reservation of a's");
-    net.call(&OURS, "DEL", "a", "").unwrap();
-    assert_eq!(fs::read(&victim).unwrap(), b"a\r\neth0");
 }
 
 /// Without /proc boots cannot be distinguished, and unnamed files get no names: addresses are leased all the same,

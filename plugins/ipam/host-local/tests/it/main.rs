@@ -5,5 +5,4 @@
 mod call;
 
 mod failing_stores;
-mod parallel_calls;
 mod reference;

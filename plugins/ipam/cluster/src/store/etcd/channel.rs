@@ -40,16 +40,33 @@ fn away(error: impl std::fmt::Display) -> Failed {
     Failed::Away(error.to_string())
 }
 
+/// A failed connection, with the key that is to be looked at if it is TLS that failed.
+fn broken(error: &std::io::Error) -> Failed {
+    let key = match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            ": ipam.store.caFile has not the authority of the member's certificate"
+        }
+        Some(rustls::Error::AlertReceived(_)) => ": the member refuses the certificate of ipam.store.certFile",
+        _ => "",
+    };
+    Failed::Away(format!("{error}{key}"))
+}
+
+/// A failed call. Members look at the node's certificate after the handshake.
+fn cut_off(error: &h2::Error) -> Failed {
+    error.get_io().map_or_else(|| away(error), broken)
+}
+
 impl Channel {
     /// Connects to a member, whose certificate is verified.
     pub(super) async fn open(endpoint: &Endpoint, tls: Arc<ClientConfig>) -> Result<Self, Failed> {
         let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.map_err(away)?;
         stream.set_nodelay(true).map_err(away)?;
         let name = ServerName::try_from(endpoint.host.clone()).map_err(away)?;
-        let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(away)?;
+        let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(|error| broken(&error))?;
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
-        let (requests, connection) = builder.handshake(stream).await.map_err(away)?;
+        let (requests, connection) = builder.handshake(stream).await.map_err(|error| cut_off(&error))?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the connection to etcd ended");
@@ -73,11 +90,11 @@ impl Channel {
             .header("hasleader", "true")
             .body(())
             .map_err(away)?;
-        let mut requests = self.requests.clone().ready().await.map_err(away)?;
+        let mut requests = self.requests.clone().ready().await.map_err(|error| cut_off(&error))?;
         is_sent.set(true);
         let (response, mut body) = requests.send_request(request, false).map_err(away)?;
         body.send_data(framed(message), true).map_err(away)?;
-        let response = response.await.map_err(away)?;
+        let response = response.await.map_err(|error| cut_off(&error))?;
         if let Err(failed) = status(response.headers(), false) {
             // A member without leader says so before it looks at the request.
             is_sent.set(!matches!(&failed, Failed::Away(why) if why.contains("no leader")));
@@ -86,7 +103,7 @@ impl Channel {
         let mut body = response.into_body();
         let mut bytes = BytesMut::new();
         while let Some(part) = body.data().await {
-            let part = part.map_err(away)?;
+            let part = part.map_err(|error| cut_off(&error))?;
             body.flow_control().release_capacity(part.len()).map_err(away)?;
             bytes.extend_from_slice(&part);
             if bytes.len() > BYTES_MAX {

@@ -230,6 +230,16 @@ impl Store for Etcd {
         }
     }
 
+    /// A transaction for a revision that no key has: members ask for its space and its permissions all the same.
+    async fn check_writable(&self) -> Result<(), CniError> {
+        let key = self.path(&Key::Network);
+        let compare =
+            Compare { result: EQUAL, target: MOD, key: key.clone(), union: Some(Union::ModRevision(i64::MAX)) };
+        let put = RequestOp { op: Some(Op::Put(PutRequest { key, value: b"{}".to_vec() })) };
+        let request = TxnRequest { compare: vec![compare], success: vec![put] };
+        self.call::<TxnResponse>(TXN, &request, true).await.map(drop)
+    }
+
     async fn write(&self, writes: &[Write]) -> Result<Written, CniError> {
         let mut is_begun = false;
         for writes in writes.chunks(OPS_MAX) {

@@ -251,7 +251,7 @@ impl World {
             if recorded.as_ref().is_some_and(|recorded| recorded.store_id != me.store_id) {
                 protocol::erase(&mut draft, &name);
             }
-            view.memory.fill(&draft, &name);
+            draft.fill(&mut view.memory, &name);
             if recorded.is_none() {
                 let memory = std::mem::take(&mut view.memory);
                 if view.is_recorded {
@@ -266,9 +266,9 @@ impl World {
         draft.set(&key, Some(Record::Node(node)));
         draft.force(&key);
         if !repairs && fault != Fault::LeaveLate {
-            view.memory.leave(&draft, &name);
+            draft.leave(&mut view.memory, &name);
             if fault != Fault::GainEarly {
-                view.memory.keep(&before.memory);
+                protocol::keep(&mut view.memory, &before.memory);
             }
         } else if fault == Fault::LeaveLate {
             view.memory.runs.clone_from(&before.memory.runs);
@@ -307,7 +307,7 @@ impl World {
             return;
         }
         let name = machine.name.to_string();
-        view.memory.fill(&draft, &name);
+        draft.fill(&mut view.memory, &name);
         view.memory.pending.clear();
         view.memory.changes = draft.node(&name).unwrap().changes;
         view.compared = machine.comparing.take().unwrap_or(std::mem::take(&mut view.compared));
