@@ -9,7 +9,7 @@ use crate::validate::Role;
 use anyhow::Context;
 use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniError, Code};
-use libcni::{Attachment, NetworkConf, PluginObject};
+use libcni::{NetworkConf, PluginObject, RuntimeConf};
 use netops::link;
 use netops::{Kernel, Netns};
 use on_node::plugin_of;
@@ -38,7 +38,7 @@ pub(crate) async fn run(settings: &Settings, target: &Target) -> anyhow::Result<
 
 /// Capability arguments reach the plugins that ask for them. One that no plugin asks for changes nothing, and is most likely
 /// meant for another network, or misspelt.
-pub(crate) fn warn_of_unused(network: &NetworkConf, attachment: &Attachment) {
+pub(crate) fn warn_of_unused(network: &NetworkConf, attachment: &RuntimeConf) {
     let asked: BTreeSet<&str> =
         network.plugins.iter().flat_map(|plugin| plugin.capabilities.iter().map(String::as_str)).collect();
     for (name, _) in attachment.capability_args.iter().filter(|(name, _)| !asked.contains(name)) {
@@ -53,7 +53,7 @@ pub(crate) fn warn_of_unused(network: &NetworkConf, attachment: &Attachment) {
 
 /// Refuses an ADD whose interface is there already, and not by an earlier ADD of the same. The plugin would refuse it as well, but then the DEL of the rollback would
 /// remove the interface, if it has no mark of another attachment: one that the reference has made has none.
-fn refuse_taken(network: &NetworkConf, attachment: &Attachment) -> anyhow::Result<()> {
+fn refuse_taken(network: &NetworkConf, attachment: &RuntimeConf) -> anyhow::Result<()> {
     let makes_interface = |plugin: &PluginObject| {
         let name = plugin_of(plugin.plugin_type.as_str());
         crate::keys::ALL.iter().any(|known| known.name == name && known.role == Role::Interface)

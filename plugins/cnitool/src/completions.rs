@@ -26,7 +26,6 @@ pub(crate) fn answer(words: &[OsString]) -> Result<bool, clap::Error> {
     CompleteEnv::with_factory(args::grammar).var(VARIABLE).try_complete(words, dir.as_deref())
 }
 
-/// The script by which a shell asks.
 pub(crate) fn script(shell: Shell) -> anyhow::Result<Vec<u8>> {
     let (name, shells, mut script) = (shell.to_string(), Shells::builtins(), Vec::new());
     let shell = shells.completer(&name).ok_or_else(|| anyhow::anyhow!("cannot complete words of {name}"))?;
@@ -41,7 +40,6 @@ fn settings() -> Option<Settings> {
     Some(Settings::new(&args::common(before)?, Cancellation::default()))
 }
 
-/// The attachments in the cache.
 fn attachments() -> Vec<Cached> {
     let listing = settings().and_then(|settings| settings.runtime.cache().list(None).ok());
     listing.map(|listing| listing.cached).unwrap_or_default()
@@ -87,7 +85,6 @@ pub(crate) fn namespaces(current: &OsStr) -> Vec<CompletionCandidate> {
     if words.is_empty() { harmless(PathCompleter::any().complete(current)) } else { words }
 }
 
-/// Containers of attachments.
 pub(crate) fn containers(current: &OsStr) -> Vec<CompletionCandidate> {
     let words = attachments();
     let words = words.iter().map(|cached| word(cached.attachment.id.container_id.as_str(), cached.network.as_str()));
@@ -132,7 +129,6 @@ pub(crate) fn held(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(current, held)
 }
 
-/// The plugins of this suite.
 pub(crate) fn own_plugins(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(current, cni_plugins::ENTRIES.iter().map(|entry| word(entry.name, "")))
 }

@@ -4,7 +4,7 @@ use crate::args::{Del, Target};
 use crate::forget;
 use crate::settings::Settings;
 use crate::settings::container_id_and_netns::each;
-use libcni::{Attachment, AttachmentId, Cached, Error, Namespace};
+use libcni::{AttachmentId, Cached, Error, Namespace, RuntimeConf};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -60,7 +60,7 @@ async fn del(settings: &Settings, target: &Target) -> anyhow::Result<()> {
 }
 
 /// DEL goes by the caller's namespace, as with the reference: what is in that of ADD may stay.
-fn warn_of_other_namespace(cached: &Cached, attachment: &Attachment) {
+fn warn_of_other_namespace(cached: &Cached, attachment: &RuntimeConf) {
     let (of_add, of_del) = (&cached.attachment.netns, &attachment.netns);
     let is_same = || match (std::fs::metadata(of_add), std::fs::metadata(of_del)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),

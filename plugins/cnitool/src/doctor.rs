@@ -28,6 +28,7 @@ pub(crate) mod network_files;
 pub(crate) mod network_folders;
 mod next_add;
 pub(crate) mod output_and_fix;
+mod remedy;
 mod removal_commands;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,11 +41,13 @@ use crate::validate::KnownPlugin;
 use cni_spec::NetworkName;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, Runtime};
-use on_node::pod_names::Names;
 
-pub use finding_kinds::{Finding, Fix, Kind, Level};
+pub(crate) use finding_kinds::{ANEW, Object};
+pub use finding_kinds::{Finding, Fix, Kind, Level, Line, Subject, Unread};
 pub(crate) use host_local_folders::of_cluster;
-pub(crate) use removal_commands::{command_lines, removal_by_hand};
+pub use remedy::{Remedy, Step};
+pub(crate) use remedy::{advice, tool};
+pub(crate) use removal_commands::removal_by_hand;
 pub use removal_commands::{removal, unmounted};
 
 /// The node to be examined: that of the calling thread.
@@ -106,7 +109,7 @@ pub async fn examine(node: Node<'_>) -> Examined {
 fn found_again(before: &[Finding], now: Vec<Finding>) -> Vec<Finding> {
     let same = |finding: &mut Finding| {
         let of_it = before.iter().filter(|it| it.kind == finding.kind && it.network == finding.network);
-        let lines: Vec<&String> = of_it.clone().flat_map(|it| &it.evidence).collect();
+        let lines: Vec<&Line> = of_it.clone().flat_map(|it| &it.evidence).collect();
         let had = !finding.evidence.is_empty();
         let is_said = of_it.into_iter().any(|it| it.what == finding.what);
         finding.evidence.retain(|line| is_said || lines.contains(&line));
@@ -127,31 +130,24 @@ async fn settled(node: Node<'_>) -> (Examined, bool) {
     let (first, second) = (entries(&before), entries(&after));
     let is_settled =
         |key: &EntryKey| !busy.contains(key) && first.get(key).is_some_and(|written| second.get(key) == Some(written));
-    let names = [Names::of_cache(&before), Names::of_cache(&after)];
-    let all = first.keys().chain(second.keys()).filter(|key| !is_settled(key));
-    let listed = all.flat_map(|(_, id)| names.each_ref().map(|names| names.attachment(id)));
-    let seen = seen.into_iter().filter(|(key, _)| !is_settled(key)).map(|(_, name)| name);
-    let changed: BTreeSet<String> = listed.chain(seen).collect();
-    let named = |text: &str| named_in(text, &changed);
+    let all = first.keys().chain(second.keys()).cloned().chain(seen);
+    let changed: BTreeSet<EntryKey> = all.filter(|key| !is_settled(key)).collect();
     let mut left_out = BTreeSet::new();
+    let mut is_left_out = |subject: Option<&Subject>| {
+        let changed = subject.filter(|it| changed.contains(&(it.network.clone(), it.id.clone())));
+        left_out.extend(changed.map(|it| it.name.clone()));
+        changed.is_some()
+    };
     examined.findings.retain_mut(|finding| {
         let had = !finding.evidence.is_empty();
-        left_out.extend(finding.evidence.iter().filter_map(|line| named(line)));
-        finding.evidence.retain(|line| named(line).is_none());
-        let in_what = named(&finding.what);
-        left_out.extend(in_what);
-        in_what.is_none() && (!had || !finding.evidence.is_empty())
+        finding.evidence.retain(|line| !is_left_out(line.subject.as_ref()));
+        !is_left_out(finding.subject.as_ref()) && (!had || !finding.evidence.is_empty())
     });
     if !left_out.is_empty() {
         let names = left_out.into_iter().collect::<Vec<_>>().join(", ");
         examined.beyond.push(format!("attachments whose ADD or DEL is in progress, or was meanwhile: {names}"));
     }
     (examined, !changed.is_empty())
-}
-
-/// The name of these that a sentence has as a word. A name may have a colon: that of a pod whose sandbox was made anew.
-fn named_in<'a>(text: &str, names: &'a BTreeSet<String>) -> Option<&'a str> {
-    text.split([' ', ',']).find_map(|word| names.get(word.trim_end_matches(':')).map(String::as_str))
 }
 
 /// An attachment of a network.
@@ -181,8 +177,8 @@ fn key(network: &NetworkName, id: &AttachmentId) -> EntryKey {
     (network.to_string(), id.clone())
 }
 
-/// Looks at everything once. Returns also the attachments of the cache that were seen, with their names.
-async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
+/// Looks at everything once. Returns also the attachments of the cache that were seen.
+async fn look(node: Node<'_>) -> (Examined, Vec<EntryKey>) {
     let mut findings = Vec::new();
     let networks = network_files::look(node, &mut findings).await;
     let known = leftovers::look(node, &networks, &mut findings);
@@ -205,7 +201,7 @@ async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
     // succeeds when nothing else is wrong with the containers.
     let turn = |finding: &Finding| match finding.kind {
         Kind::Ipv6Disabled => 0,
-        _ if finding.remedy.starts_with("cnitool repair") => 2,
+        _ if finding.remedy.is_repair() => 2,
         _ => 1,
     };
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.level), turn(finding)));
@@ -216,12 +212,9 @@ async fn look(node: Node<'_>) -> (Examined, Vec<(EntryKey, String)>) {
     let beyond = BEYOND.iter().map(|what| (*what).to_owned()).chain(passed).chain(uncached).collect();
     let in_view = survey.view.networks.iter().flat_map(|network| {
         let cached = network.attachments.iter().filter(|it| it.is_complete.is_some());
-        cached.map(|it| ((network.name.clone(), it.id.clone()), format!("{}/{}", it.name, it.id.ifname)))
+        cached.map(|it| (network.name.clone(), it.id.clone()))
     });
-    let in_cache = known.iter().flat_map(|known| {
-        let names = Names::of_cache(&known.cached);
-        known.cached.iter().map(move |it| (key(&it.network, &it.attachment.id), names.attachment(&it.attachment.id)))
-    });
+    let in_cache = known.iter().flat_map(|known| &known.cached).map(|it| key(&it.network, &it.attachment.id));
     let seen = in_view.chain(in_cache).collect();
     (Examined { findings, beyond, unexamined }, seen)
 }
@@ -233,17 +226,3 @@ pub const BEYOND: &[&str] = &crate::explain::BEYOND;
 #[cfg(doctest)]
 #[doc = include_str!("../DOCTOR.md")]
 struct Readme;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_found_with_the_id_of_its_sandbox_and_before_a_colon() {
-        let names = BTreeSet::from(["shop/web-0:c1c1/eth0".to_owned(), "db/eth0".to_owned()]);
-        let found = |text| named_in(text, &names);
-        assert_eq!(found("shop/web-0:c1c1/eth0: no rule masquerades its packets"), Some("shop/web-0:c1c1/eth0"));
-        assert_eq!(found("network office: web/eth0, db/eth0"), Some("db/eth0"));
-        assert_eq!(found("shop/web-0/eth0 and dbx/eth0"), None);
-    }
-}

@@ -37,7 +37,7 @@ use netops::link::Link;
 use netops::nft::Nft;
 use netops::route::{self, Route};
 
-use crate::doctor::{Kind, removal};
+use crate::doctor::{Kind, Object, Remedy, Step, Unread, removal};
 use crate::node_networks::host_objects::Host;
 use crate::node_networks::{Attachment, Network, Node, View, look_by};
 use container_interface::Looked;
@@ -46,7 +46,6 @@ pub(crate) use host_routes::is_global;
 pub(crate) use packet_answers::{Answers, Asked};
 use rows::At;
 
-/// Why packets of an attachment are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     /// The kind of the finding. `Leftover` and `Undecided` are findings of other modules.
@@ -57,14 +56,16 @@ pub struct Reason {
     pub why: String,
     /// The same in a sentence that fits all attachments with this reason.
     pub what: String,
-    /// Commands that mend it, in their order, or a sentence. Attachments may share commands.
-    pub remedy: Vec<String>,
+    /// The object of the node that is wrong, where other checks ask for it.
+    pub(crate) object: Option<Object>,
+    /// The steps that mend it. Attachments may share them.
+    pub remedy: Remedy,
 }
 
 impl Reason {
     fn new(kind: Kind, level: Level, why: impl Into<String>) -> Self {
         let why = why.into();
-        Self { kind, level, what: why.clone(), why, remedy: Vec::new() }
+        Self { kind, level, what: why.clone(), why, object: None, remedy: Remedy::default() }
     }
 
     /// The sentence that fits all attachments with the reason.
@@ -73,8 +74,8 @@ impl Reason {
         self
     }
 
-    fn mended_by(mut self, remedy: impl IntoIterator<Item = String>) -> Self {
-        self.remedy.extend(remedy);
+    fn mended_by(mut self, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
+        self.remedy.0.extend(steps.into_iter().map(Into::into));
         self
     }
 }
@@ -82,21 +83,16 @@ impl Reason {
 /// A reason with the attachment that it is about.
 #[derive(Debug, Clone)]
 pub struct Found<'a> {
-    /// The attachment's network.
     pub network: &'a Network,
-    /// The attachment.
     pub attachment: &'a Attachment,
-    /// The reason.
     pub reason: Reason,
 }
 
-/// Why packets of living attachments are dropped.
 #[derive(Debug)]
 pub struct Reasons<'a> {
-    /// The reasons.
     pub found: Vec<Found<'a>>,
     /// The objects that could not be looked at, with the error.
-    pub unseen: Vec<String>,
+    pub unseen: Vec<Unread>,
     /// Tables and rules that may drop packets, where not all of the packets that were sent have passed them.
     pub unexamined: Vec<String>,
     /// What real packets did not ask, and rules that did not drop them, but may drop others.
@@ -111,20 +107,18 @@ pub(crate) struct Findings {
     pub(crate) to: Vec<String>,
     /// The hops of packets from the attachment, in their order.
     pub(crate) from: Vec<String>,
-    pub(crate) unseen: Vec<String>,
+    pub(crate) unseen: Vec<Unread>,
 }
 
 /// A view of the node, with what the reasons need of it besides.
 #[derive(Debug)]
 pub struct Survey {
-    /// The view.
     pub view: View,
     host: Host,
     search_path: String,
 }
 
 impl Survey {
-    /// Looks at the node once.
     #[must_use]
     pub fn look(node: Node<'_>) -> Self {
         Self::look_at(node, None)
@@ -158,7 +152,7 @@ impl Survey {
     }
 
     /// Whether a guest, such as a virtual machine, has the addresses of an attachment, which CHECK misses then.
-    pub(crate) fn has_guest(&self, attachment: &libcni::Attachment) -> bool {
+    pub(crate) fn has_guest(&self, attachment: &libcni::RuntimeConf) -> bool {
         let Ok(netns) = netops::Netns::open(attachment.netns.as_str()) else { return false };
         let Ok(kernel) = netops::Kernel::in_netns(&netns) else { return false };
         let link = netops::link::find(&kernel, attachment.id.ifname.as_str()).ok().flatten();
@@ -182,10 +176,10 @@ impl Survey {
             let mut open = Nft::open("the host").ok();
             unexamined.extend(open.iter_mut().flat_map(cni_filter::rule_words::that_may_drop));
         }
-        for list in [&mut unseen, &mut unexamined] {
-            list.sort();
-            list.dedup();
-        }
+        unseen.sort();
+        unseen.dedup();
+        unexamined.sort();
+        unexamined.dedup();
         Reasons { found, unseen, unexamined, beyond: Vec::new() }
     }
 }
@@ -237,7 +231,6 @@ pub(crate) struct Sight<'a> {
     host: &'a Host,
     /// Where programs are looked for.
     search_path: &'a str,
-    /// The main table's routes.
     routes: Vec<Route>,
     /// The node's ends of containers' links.
     own_links: BTreeSet<&'a str>,
@@ -247,23 +240,22 @@ pub(crate) struct Sight<'a> {
     ways_out: BTreeMap<bool, Route>,
     ports: Ports<'a>,
     view: &'a View,
-    /// The living attachments that have an address.
     holders: BTreeMap<IpAddr, Vec<(&'a Network, &'a Attachment)>>,
     /// The living attachments by the Ethernet address of their interface.
     macs: BTreeMap<&'a str, Vec<(&'a Network, &'a Attachment)>>,
     /// Settings of the kernel that attachments share, by path.
     settings: RefCell<BTreeMap<String, Option<String>>>,
-    pub(crate) unseen: Vec<String>,
+    pub(crate) unseen: Vec<Unread>,
 }
 
 impl<'a> Sight<'a> {
     pub(crate) fn new(host: &'a Host, search_path: &'a str, view: &'a View) -> Self {
-        let mut unseen: Vec<String> = host.unread_forwards.iter().cloned().collect();
+        let mut unseen: Vec<Unread> = host.unread_forwards.iter().cloned().collect();
         let (mut routes, mut refusing, mut ways_out) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (family, kernel) in Family::BOTH.into_iter().zip(host.kernel.iter().cycle()) {
             let listed = route::list_main(kernel, family);
             let (unicast, refused) =
-                listed.map_err(|error| unseen.push(format!("the node's routes: {error}"))).unwrap_or_default();
+                listed.map_err(|error| unseen.push(Unread::new("the node's routes", &error))).unwrap_or_default();
             routes.extend(unicast);
             refusing.extend(refused);
             let out = route::lookup(kernel, host_routes::outside(family)).ok();
@@ -273,7 +265,7 @@ impl<'a> Sight<'a> {
         let known = view.networks.iter().flat_map(|network| &network.attachments).flat_map(|it| &it.links);
         let own_links = marked.map(|link| &*link.name).chain(known.map(|link| &*link.name)).collect();
         let listeners = netops::listening_sockets::list().unwrap_or_else(|error| {
-            unseen.push(format!("listening sockets of the node: {error}"));
+            unseen.push(Unread::new("listening sockets of the node", &error));
             Vec::new()
         });
         let ports = Ports::of(view, &listeners);
@@ -311,7 +303,6 @@ impl<'a> Sight<'a> {
         self.view.networks.iter().flat_map(|network| &network.attachments)
     }
 
-    /// The ports of a bridge that are ends of attachments.
     fn ports_of(&self, bridge: &Link) -> impl Iterator<Item = (&'a Attachment, &'a Link)> + Clone {
         let (host, index) = (self.host, bridge.index);
         let ends = self.attachments().flat_map(|it| it.links.iter().map(move |link| (it, link)));
@@ -345,7 +336,7 @@ impl<'a> Sight<'a> {
         }
         let at = At::new(self, network, attachment);
         let (to, unknown) = at.hops();
-        let mut unseen: Vec<String> = unknown.into_iter().collect();
+        let mut unseen: Vec<Unread> = unknown.into_iter().collect();
         if let Looked::Unseen(why) = &at.looked {
             unseen.push(why.clone());
         }

@@ -1,7 +1,7 @@
 //! Errors with what an operator can do about them.
 
 use libcni::cni_spec::{CniError, Code};
-use libcni::{Attachment, Error, NetworkConf};
+use libcni::{Error, NetworkConf, RuntimeConf};
 use nix::errno::Errno;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether an ordinary user was told to be root.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Tells an ordinary user that more is shown to root.
 pub(crate) fn tell_to_be_root() {
     if !nix::unistd::geteuid().is_root() {
         IS_TOLD.store(true, Ordering::Relaxed);
@@ -22,7 +21,6 @@ pub(crate) fn is_told_to_be_root() -> bool {
     IS_TOLD.load(Ordering::Relaxed)
 }
 
-/// The remedy for an ordinary user.
 const BE_ROOT: &str = "You are an ordinary user: run this as root.";
 
 /// The remedy for a file that cannot be read: by root as given, by an ordinary user to be root.
@@ -75,7 +73,6 @@ fn by_cause(error: &io::Error) -> Option<&'static str> {
 
 /// Adds what is to be done to an error.
 pub(crate) trait Remedy<T> {
-    /// Adds a sentence.
     fn remedy(self, text: impl FnOnce() -> String) -> anyhow::Result<T>;
     /// Adds a sentence where the cause is that a file or folder does not exist.
     fn if_absent(self, text: impl FnOnce() -> String) -> anyhow::Result<T>;
@@ -104,7 +101,7 @@ pub(crate) fn refused(code: Code, msg: impl Into<String>, help: impl AsRef<str>)
 }
 
 /// A plugin's error about a key, with the file that has the key, or the option: `given` are the arguments of the command line.
-pub(crate) fn with_place_of_key(network: &NetworkConf, given: Option<&Attachment>, error: Error) -> anyhow::Error {
+pub(crate) fn with_place_of_key(network: &NetworkConf, given: Option<&RuntimeConf>, error: Error) -> anyhow::Error {
     let object = error.to_cni_error();
     let Some((_, key)) = object.msg.split_once("cannot use network config: key ") else { return error.into() };
     let capability = key.strip_prefix("runtimeConfig.").and_then(|key| key.split(['.', '[', ' ', ':']).next());

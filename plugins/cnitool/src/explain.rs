@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 
-use libcni::cni_spec::text::visible;
+use cni_suite::text::visible;
 use libcni::{AttachmentId, Cancellation};
 use netops::route;
 use serde_json::{Value, json};
@@ -29,14 +29,12 @@ pub const BEYOND: [&str; 4] = [
     "other machines with a container's address, what is beyond the node, and what the container itself filters",
 ];
 
-/// An explanation.
 #[derive(Debug, Clone, Default)]
 pub struct Explanation {
     /// The object found, in a sentence.
     pub what: String,
     /// The attachment that has it, with its network's name.
     pub attachment: Option<(String, Attachment)>,
-    /// The place of the configuration.
     pub conf: Option<String>,
     /// The hops of packets to the attachment, in their order.
     pub to: Vec<String>,
@@ -273,8 +271,8 @@ impl<'a> Path<'a> {
             (_, None) => "unknown".to_owned(),
         };
         let attached = Some((network.name.clone(), attachment.clone()));
-        let Findings { reasons, to, from, mut unseen, .. } = self.sight.of(network, attachment);
-        unseen.extend(self.sight.unseen.iter().cloned());
+        let Findings { reasons, to, from, unseen, .. } = self.sight.of(network, attachment);
+        let mut unseen: Vec<String> = unseen.iter().chain(&self.sight.unseen).map(ToString::to_string).collect();
         unseen.extend(BEYOND.map(str::to_owned));
         let of = |reason| Found { network, attachment, reason };
         let mut found: Vec<Found<'_>> = reasons.into_iter().map(of).collect();
@@ -305,7 +303,6 @@ impl Explanation {
         Self { what, ..Self::default() }
     }
 
-    /// The explanation for people.
     #[must_use]
     pub fn tree(&self) -> Branch {
         let list = |title: &str, tone: Tone, items: &[String]| {
@@ -340,7 +337,6 @@ impl Explanation {
         Branch::new(Tone::Plain, &self.what).with(below)
     }
 
-    /// The explanation for programs.
     #[must_use]
     pub fn json(&self) -> Value {
         let (network, attachment) =

@@ -9,7 +9,6 @@ use std::path::Path;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A queue of changes in folders.
 pub(crate) struct Folders {
     queue: Inotify,
     /// The descriptor for waiting; it is the same queue.
@@ -32,7 +31,6 @@ impl Folders {
         self.queue.add_watch(folder, changes | AddWatchFlags::IN_ONLYDIR).map(|_| ())
     }
 
-    /// Waits for a change.
     pub(crate) async fn changed(&mut self) -> anyhow::Result<()> {
         self.readable.readable().await.context("cannot watch folders")?.clear_ready();
         Ok(())

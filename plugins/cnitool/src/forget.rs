@@ -7,7 +7,7 @@ use crate::settings::container_id_and_netns::each;
 use anyhow::Context;
 use libcni::cni_spec::{CniError, Code, NetworkName};
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{Attachment, AttachmentId, Cache, Cached, Namespace, NetworkConf};
+use libcni::{AttachmentId, Cache, Cached, Namespace, NetworkConf, RuntimeConf};
 use netops::{Kernel, Netns, link};
 use on_node::networks::conf_of_traces;
 
@@ -68,7 +68,7 @@ impl Inventory for AlsoInside<'_> {
 /// What the container still has of an attachment whose link is in its namespace alone: a link with its mark, or its interface.
 fn in_namespace(network: &NetworkName, cached: Option<&Cached>, id: &AttachmentId) -> Option<String> {
     let cached = cached.filter(|cached| cached.namespace() == Namespace::Present);
-    if let Some(Attachment { netns, .. }) = cached.map(|cached| &cached.attachment) {
+    if let Some(RuntimeConf { netns, .. }) = cached.map(|cached| &cached.attachment) {
         let inside = Netns::open(netns.as_str()).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
         let link = inside.and_then(|inside| link::find(&inside, id.ifname.as_str()).ok().flatten());
         if let Some(link) = link {

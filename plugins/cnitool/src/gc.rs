@@ -1,14 +1,15 @@
 //! `cnitool gc`: decides from the cache and the node's objects which attachments are valid, and removes the rest.
 
 use crate::args::Gc;
-use crate::doctor::{command_lines, removal, removal_by_hand, unmounted};
+use crate::doctor::{Remedy, removal, removal_by_hand, unmounted};
 use crate::output::{Output, Table, count, to_cni_error};
 use crate::settings::Settings;
 use crate::settings::container_id_and_netns::one_of;
 use anyhow::Context;
 use libcni::cni_spec::SpecVersion;
 use libcni::inventory::{Inventory, Life, OnNode, Survey};
-use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
+use libcni::{AttachmentId, Cached, Namespace, NetworkConf, RuntimeConf};
+use on_node::Requests;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -123,7 +124,7 @@ async fn clear(settings: &Settings, network: &NetworkConf, cached: &[Cached], su
     }
     // A plugin that calls others does so by a record of its own, which may be gone. What it called is asked itself then.
     let is_gone = |found: &&OnNode| found.life == Life::Gone;
-    if on_node::Requests::of(network).may_call_others()
+    if Requests::of(network).may_call_others()
         && left.iter().any(|found| is_gone(&found))
         && let Some(conf) = settings.conf_for_del(&network.name)
     {
@@ -181,7 +182,7 @@ async fn delete(settings: &Settings, network: &NetworkConf, left: impl Iterator<
         if !matches!(&entry, Ok(entry) if entry.as_ref().is_none_or(Cached::is_bare_result)) {
             continue;
         }
-        let attachment = Attachment::new(container_id.as_str(), ifname.as_str());
+        let attachment = RuntimeConf::new(container_id.as_str(), ifname.as_str());
         let deleted = match attachment {
             Ok(attachment) => settings.runtime.del(network, &attachment).await.map_err(|error| error.with_causes()),
             Err(error) => Err(error.to_string()),
@@ -195,17 +196,21 @@ async fn delete(settings: &Settings, network: &NetworkConf, left: impl Iterator<
 /// The command that removes this attachment, and nothing of any other.
 fn removal_of(settings: &Settings, network: &NetworkConf, cached: &[Cached], id: &AttachmentId) -> String {
     let entry = cached.iter().find(|cached| cached.attachment.id == *id);
-    let command = removal(&network.name, id, entry.map_or("", |entry| &entry.attachment.netns));
-    command_lines(&command, &settings.folders)
+    let mut remedy = Remedy::from(removal(&network.name, id, entry.map_or("", |entry| &entry.attachment.netns)));
+    remedy.with_options(&settings.folders);
+    remedy.to_string()
 }
 
 /// Each with a command that removes it.
 fn report_left(settings: &Settings, network: &NetworkConf, cached: &[Cached], left: &[OnNode]) {
     for found in left {
         let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);
-        let by_hand = removal_by_hand(&settings.runtime, &settings.inventory.search_path, network, found);
+        let seen = settings.inventory.look(&Requests::of(network), &[]).unwrap_or_default();
+        let seen = seen.iter().find(|seen| seen.id == found.id);
+        let search_path = &settings.inventory.search_path;
+        let by_hand = seen.and_then(|seen| removal_by_hand(&settings.runtime, search_path, network, seen));
         let remedy = match &found.id {
-            _ if let Some(commands) = by_hand => commands,
+            _ if let Some(steps) = by_hand => Remedy(steps).to_string(),
             Some(id) => removal_of(settings, network, cached, id),
             None if has_gc(network) => "end its container, and repeat gc".to_owned(),
             None => "set cniVersion to 1.1.0 or later, and repeat gc".to_owned(),
@@ -230,7 +235,7 @@ fn kept_by_name(gc: &Gc, settings: &Settings, cached: &[Cached]) -> anyhow::Resu
             (Some(_), _) | (None, None) => (text.as_str(), None),
         };
         let container = one_of(&names, word)?.map_or_else(|| word.to_owned(), |id| id.to_string());
-        let attachment = Attachment::new(&container, chosen.unwrap_or(&settings.ifname));
+        let attachment = RuntimeConf::new(&container, chosen.unwrap_or(&settings.ifname));
         let id = attachment.with_context(|| format!("cannot use --keep {text}"))?.id;
         let of_container =
             cached.iter().map(|cached| &cached.attachment.id).filter(|it| it.container_id == id.container_id);
@@ -362,12 +367,12 @@ fn report_unmounted(
     let lives =
         |id: &AttachmentId| survey.valid.iter().any(|found| found.id.as_ref() == Some(id) && found.life == Life::Lives);
     let kept = cached.iter().filter(|entry| entry.namespace() == Namespace::Unknown && entry.is_unmounted());
-    for Attachment { id, netns, .. } in kept.map(|entry| &entry.attachment).filter(|it| valid.contains(&it.id)) {
+    for RuntimeConf { id, netns, .. } in kept.map(|entry| &entry.attachment).filter(|it| valid.contains(&it.id)) {
         if lives(id) {
             continue;
         }
         let (AttachmentId { container_id, ifname }, name) = (id, &network.name);
-        let remedy = command_lines(&removal(name, id, netns), &settings.folders);
+        let remedy = removal_of(settings, network, cached, id);
         tracing::warn!(
             "kept {container_id}/{ifname} in network {name}: {}; if its container is gone, this removes it: {remedy}",
             unmounted(netns)

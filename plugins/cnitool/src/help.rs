@@ -173,7 +173,6 @@ fn has_cluster() -> bool {
     own.into_iter().chain([libcni::DEFAULT_PLUGIN_DIR.into()]).any(|dir| dir.join("cluster").is_file())
 }
 
-/// The command with examples in its help.
 pub(crate) fn with_examples(command: Command) -> Command {
     EXAMPLES.iter().fold(command, |command, (verb, lines)| match verb.split_once(' ') {
         Some((verb, below)) => {

@@ -33,7 +33,6 @@ const STAGE_DIR: &str = "/stage";
 struct Item {
     name: String,
     standing: Standing,
-    /// The file that is there.
     found: Option<Identity>,
     action: Action,
 }
@@ -81,7 +80,6 @@ pub(crate) async fn run(install: &Install, output: Output, cancellation: &Cancel
     watch::run(install, &dir, &source, &names, output, cancellation).await
 }
 
-/// The target folder.
 fn target(install: &Install, source: &Source, output: Output) -> anyhow::Result<PathBuf> {
     if let Some(dir) = &install.bin_dir {
         return Ok(dir.clone());

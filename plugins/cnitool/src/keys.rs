@@ -25,6 +25,7 @@ cni_plugins::plugins!(table);
 const CLUSTER: KnownPlugin = KnownPlugin {
     name: "cluster",
     role: Role::Address,
+    chained_by: None,
     versions: &SpecVersion::ALL,
     parse: parse::<cluster_keys::Conf>,
     readme: concat!(
@@ -35,7 +36,7 @@ const CLUSTER: KnownPlugin = KnownPlugin {
 };
 
 const fn known<C: FromConf>(role: Role, plugin: &Entry, readme: &'static str) -> KnownPlugin {
-    KnownPlugin { name: plugin.name, role, versions: plugin.versions, parse: parse::<C>, readme }
+    KnownPlugin { name: plugin.name, role, chained_by: None, versions: plugin.versions, parse: parse::<C>, readme }
 }
 
 const fn chained<P: ChainedPlugin>(readme: &'static str) -> KnownPlugin {
@@ -51,7 +52,12 @@ const fn loopback<P: Plugin>(readme: &'static str) -> KnownPlugin {
 }
 
 const fn interface<P: InterfacePlugin>(readme: &'static str) -> KnownPlugin {
-    KnownPlugin { parse: parse_interface::<P>, ..known::<P::Conf>(Role::Interface, &entry::interface::<P>(), readme) }
+    let chained_by = match P::CHAINED {
+        Some(form) => Some(form.key),
+        None => None,
+    };
+    let plugin = known::<P::Conf>(Role::Interface, &entry::interface::<P>(), readme);
+    KnownPlugin { parse: parse_interface::<P>, chained_by, ..plugin }
 }
 
 fn parse_interface<P: InterfacePlugin>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<(), CniError> {

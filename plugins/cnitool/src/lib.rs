@@ -60,12 +60,10 @@ use std::process::ExitCode;
 pub(crate) const RELEASE: &str = env!("SUITE_RELEASE");
 /// The name of this program where plugins are.
 pub(crate) const OWN_NAME: &str = "cnitool";
-/// The operation failed.
 const FAILED: u8 = 1;
 /// Added to a signal's number when that ended the operation.
 const SIGNALLED: u8 = 128;
 
-/// The whole `main`.
 pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let parsed =
@@ -197,7 +195,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Install(install) => install::run(install, output, &cancellation).await,
         Verb::Verify(words) => verify::run(words, output),
         Verb::Schema { name } | Verb::Generate(Generate::Schema { name }) => schema::print(name),
-        Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
+        Verb::Mark => say(format!("{}\n", cni_suite::MARK).as_bytes()),
         Verb::Completions { shell } | Verb::Generate(Generate::Completions { shell }) => {
             say(&completions::script(*shell)?)
         }

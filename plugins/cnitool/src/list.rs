@@ -8,7 +8,6 @@ use libcni::AttachmentId;
 use libcni::cni_spec::SpecVersion;
 use serde_json::json;
 
-/// Prints the attachments, of one network or container if requested.
 pub(crate) fn print(settings: &Settings, name: Option<&str>, output: Output) -> anyhow::Result<()> {
     let mut listing = settings.listing(name)?;
     let is_of = |name: &str| listing.cached.iter().any(|cached| cached.network.as_str() == name);
@@ -36,7 +35,14 @@ pub(crate) fn print(settings: &Settings, name: Option<&str>, output: Output) -> 
     {
         // An entry with an unreadable result is still an attachment.
         let result = cached.result(SpecVersion::V0_1_0).ok().flatten().unwrap_or_default();
-        let addresses: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+        // A tap in the place of an interface has the interface's addresses in the result once more.
+        let texts = result.ips.iter().map(|ip| ip.address.to_string());
+        let addresses = texts.fold(Vec::new(), |mut all: Vec<String>, text| {
+            if !all.contains(&text) {
+                all.push(text);
+            }
+            all
+        });
         let attachment = &cached.attachment;
         table.row([
             json!(cached.network.as_str()),

@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use crate::settings::container_id_and_netns::one_of;
 use anyhow::Context;
 use call_log::{By, NODE_FILE, Record, Sink, Step};
-use cni_spec::text::visible;
+use cni_suite::text::visible;
 use libcni::cni_spec::{Code, ContainerId};
 use nested_calls::Last;
 use on_node::pod_names::Names;
@@ -187,7 +187,6 @@ fn shown(log: &Sink) -> String {
     }
 }
 
-/// The time of a call, to the millisecond, in UTC.
 fn time(record: &Record) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(record.begin_us)).to_string()
 }

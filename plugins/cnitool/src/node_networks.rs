@@ -15,16 +15,19 @@ mod networks_to_show;
 #[cfg(test)]
 pub(crate) mod sample_for_tests;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use cluster_keys::NodeView;
 use host_local::inventory::Usage;
 use host_objects::Host;
 use ipnetwork::IpNetwork;
 use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, NetworkConf, Runtime};
+use on_node::Rule;
 pub use on_node::networks::Origin;
 pub use on_node::pod_names::{Names, PodName};
 pub use portmap::forwards::{Forward, Protocol};
@@ -32,22 +35,17 @@ pub use portmap::forwards::{Forward, Protocol};
 /// The node to be looked at: that of the calling thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
-    /// The runtime, for its cache.
     pub runtime: &'a Runtime,
-    /// The folder of networks.
     pub conf_dir: &'a Path,
-    /// The inventory of the node.
     pub inventory: &'a on_node::Node,
 }
 
-/// The networks of a node.
 #[derive(Debug, Clone)]
 pub struct View {
     /// The node's host name.
     pub host: String,
     /// The node's default routes, one for each family that has one: gateway and link.
     pub ways_out: Vec<String>,
-    /// How containers are named.
     pub names: Names,
     /// The networks: those of the folder in its order, then others by name.
     pub networks: Vec<Network>,
@@ -62,7 +60,6 @@ pub struct View {
 }
 
 impl View {
-    /// The title of pictures.
     #[must_use]
     pub fn title(&self) -> String {
         let of = if self.host.is_empty() { "this node" } else { &self.host };
@@ -82,15 +79,12 @@ pub struct OfCluster {
     /// Reserved addresses that are in no run of the node.
     pub in_no_run: u128,
     /// The plugin's memory.
-    pub memory: on_node::Memory,
+    pub view: NodeView,
 }
 
-/// A network.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// The network's name.
     pub name: String,
-    /// The source by which the network is known.
     pub origin: Origin,
     /// Whether runtimes give it to a container by default.
     pub is_default: IsDefault,
@@ -155,48 +149,36 @@ pub enum IsDefault {
 /// A link that a network's attachments share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared {
-    /// The link's name.
     pub name: String,
     /// The kernel's name of its kind; empty for hardware.
     pub kind: String,
-    /// Whether the link is set up.
     pub up: bool,
-    /// The link's MTU.
     pub mtu_bytes: u32,
-    /// The link's addresses.
     pub addresses: Vec<IpNetwork>,
     /// How many ports it has, of this network and of others.
     pub ports: usize,
 }
 
-/// An attachment.
 #[derive(Debug, Clone)]
 pub struct Attachment {
-    /// Container and interface.
     pub id: AttachmentId,
     /// The container's name for people: see [`Names::name`].
     pub name: String,
-    /// The pod that the runtime named.
     pub pod: Option<PodName>,
-    /// The namespace's path; empty if the cache does not have it.
     pub netns: String,
-    /// The attachment's addresses, by the cache and by its reservations.
     pub addresses: Vec<IpAddr>,
     /// The attachment's ends on the host.
     pub links: Vec<HostLink>,
-    /// The node's ports that are forwarded to it.
     pub ports: Vec<Forward>,
     /// The highest rate of packets to and from the container.
     pub limits: Limits,
     /// The attachment's rules in the packet filter.
-    pub rules: Vec<String>,
+    pub rules: Vec<Rule>,
     /// What the network's other plugins have left of it on the node.
     pub others: Vec<String>,
     /// The time at which the attachment was made, by its reservation or the cache.
     pub since: Option<SystemTime>,
-    /// The maker of its interface.
     pub maker: Maker,
-    /// Whether the container lives.
     pub life: Life,
     /// The reasons why the attachment's packets are dropped, a sentence each: see [`crate::dropped_packets`]. Only [`crate::dropped_packets::look`] fills it.
     pub faults: Vec<String>,
@@ -228,11 +210,9 @@ impl Attachment {
 /// A port of the node that a runtime asked for: an entry of the capability argument `portMappings`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The protocol.
     pub protocol: Protocol,
     /// The node's address; `None`: each of them.
     pub address: Option<IpAddr>,
-    /// The node's port.
     pub port: u16,
 }
 
@@ -251,27 +231,20 @@ impl Asked {
     }
 }
 
-/// A host veth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLink {
-    /// The veth's name.
     pub name: String,
-    /// The bridge that it is a port of.
     pub master: Option<String>,
-    /// Whether the veth is set up.
     pub up: bool,
 }
 
 /// Rates in bytes per second; `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// The rate of packets to the container.
     pub to_bytes: Option<u64>,
-    /// The rate of packets from the container.
     pub from_bytes: Option<u64>,
 }
 
-/// The maker of an attachment's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
     /// The interface has this suite's mark.
@@ -283,7 +256,6 @@ pub enum Maker {
 }
 
 impl Maker {
-    /// The maker's name in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -294,7 +266,6 @@ impl Maker {
     }
 }
 
-/// The word for a state.
 #[must_use]
 pub const fn word(life: Life) -> &'static str {
     match life {
@@ -316,7 +287,7 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
 pub(crate) fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<String>) -> View {
     let mut broken = Vec::new();
     let (known, mut names) = networks_to_show::find(node, only, &mut broken, &mut unseen);
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
     let look = |known| joined_attachments::look(node, known, host, &mut seen, &mut unseen);
     let mut networks: Vec<Network> = known.iter().map(look).collect();
     // An empty folder is no trace.

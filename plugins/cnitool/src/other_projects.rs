@@ -1,7 +1,7 @@
 //! What a plugin of another project answers about its config: see [`skel::cni_ask`].
 
 use cni_spec::Command;
-use cni_spec::exec::{self, CallEnv, Group, Stderr};
+use cni_spec::exec::{self, CallEnv, Execution, Stderr};
 use skel::cni_ask::{Answer, Question, VARIABLE};
 use std::path::Path;
 use std::time::Duration;
@@ -13,14 +13,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) async fn ask(executable: &Path, question: Question, env: &CallEnv, stdin: &[u8]) -> Option<Answer> {
     let mut env = env.clone();
     env.more.push((VARIABLE.to_owned(), question.as_str().to_owned()));
-    let output = exec::run(exec::Execution {
-        executable,
-        command: Command::Version,
-        env: &env,
-        stdin,
-        group: Group::Own,
-        stderr: Stderr::To(Box::new(|_| ())),
-        deadline: DEADLINE,
-    });
-    Answer::find_in(&output.await.ok()?.into_stdout().ok()?)
+    let mut call = Execution::new(executable, Command::Version, &env, stdin);
+    call.stderr = Stderr::To(Box::new(|_| ()));
+    call.deadline = DEADLINE;
+    Answer::find_in(&exec::run(call).await.ok()?.into_stdout().ok()?)
 }

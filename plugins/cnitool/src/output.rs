@@ -4,17 +4,15 @@ use crate::error_remedies::with_remedy;
 use crate::progress_line;
 use crate::tree_text::{COLUMNS, COLUMNS_MAX};
 use anyhow::Context;
+use cni_suite::text::{self, visible, visible_lines, without_numbers};
 use libcni::Error;
-use libcni::cni_spec::text::{self, visible, visible_lines, without_numbers};
 use libcni::cni_spec::{CniError, Code, ContainerId, SpecVersion, json as cni_json};
 use on_node::pod_names::Names;
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
-/// The output's form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    /// Whether the output is JSON, for programs.
     pub(crate) is_json: bool,
 }
 
@@ -175,7 +173,6 @@ impl Output {
         say(format!("{}\n", escaped(&cni_json::to_text(value))).as_bytes())
     }
 
-    /// A line on stderr that is no warning: why nothing was printed or done.
     pub(crate) fn note(self, text: &str) {
         let line = match self.is_json {
             true => escaped(&serde_json::json!({ "level": "info", "msg": text }).to_string()),

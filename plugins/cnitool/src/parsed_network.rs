@@ -15,14 +15,11 @@ use libcni::NetworkConf;
 use on_node::plugin_of;
 use serde_json::Value;
 
-/// A network, and the file that has it.
 #[derive(Debug, Clone)]
 pub struct Network {
     /// The file's place in [`Report::sources`](crate::validate::Report::sources).
     pub file: usize,
-    /// What a runtime reads.
     pub conf: NetworkConf,
-    /// The list's plugins, in order.
     pub(crate) plugins: Vec<Plugin>,
     called: OnceCell<Vec<Plugin>>,
 }
@@ -62,7 +59,6 @@ pub(crate) struct Plugin {
     pub(crate) ipam: String,
     /// The bridge that a plugin `bridge` uses.
     pub(crate) bridge: Option<String>,
-    /// Whether the bridge gets the gateways.
     pub(crate) is_gateway: bool,
     /// The link that gets the gateways; `None`: each container's veth.
     pub(crate) link: Option<String>,
@@ -108,7 +104,6 @@ impl Plugin {
         ConfObject::of_value(self.object.clone()).ok()
     }
 
-    /// Whether a key is true.
     pub(crate) fn is_set(&self, key: &str) -> bool {
         is_set(&self.object, key)
     }
@@ -147,13 +142,9 @@ impl Plugin {
 pub(crate) struct Pool {
     /// The object's path in the plugin's: `ipam`, `ipam.ranges[0][0]`, `ipam.addresses[0]`.
     pub(crate) path: String,
-    /// The subnet; static's with the address in it.
     pub(crate) net: IpNetwork,
-    /// Key `rangeStart`.
     pub(crate) start: Option<IpAddr>,
-    /// Key `rangeEnd`.
     pub(crate) end: Option<IpAddr>,
-    /// Key `gateway`.
     pub(crate) gateway: Option<IpAddr>,
     /// The gateway that host-local takes; `None`: it refuses the range, or the address is static's.
     pub(crate) taken: Option<IpAddr>,

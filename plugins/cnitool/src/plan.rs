@@ -16,9 +16,8 @@ use std::rc::Rc;
 
 use crate::other_projects::ask;
 use crate::validate::plugin_executables::is_of_this_suite;
-use cni_spec::exec::CallEnv;
 use cni_spec::{AddResult, CniError, Command, PluginType};
-use libcni::{Attachment, Error, NetworkConf, Runtime};
+use libcni::{Error, NetworkConf, Runtime, RuntimeConf};
 use skel::Call;
 use skel::cni_ask::{Answer, Question};
 use skel::env::Environment;
@@ -26,7 +25,6 @@ use skel::env::Environment;
 /// What ADD of a network would do.
 #[derive(Debug, Clone)]
 pub(crate) struct NetworkPlan {
-    /// The plugins, in order.
     pub(crate) plugins: Vec<PluginPlan>,
     /// The result, as far as it is known before; `None` where a plugin does not say, or ADD would fail.
     pub(crate) result: Option<AddResult>,
@@ -38,16 +36,13 @@ pub(crate) struct NetworkPlan {
 #[derive(Debug, Clone)]
 pub(crate) struct PluginPlan {
     pub(crate) plugin: PluginType,
-    /// The plugin's executable.
     pub(crate) executable: PathBuf,
-    /// The outcome of its ADD.
     pub(crate) outcome: Outcome,
 }
 
 /// The outcome of a plugin's ADD, as far as it is known.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
-    /// The steps of ADD.
     Steps(Box<Preview>),
     /// ADD would fail, before it changes anything.
     Fails(CniError),
@@ -75,7 +70,7 @@ impl NetworkPlan {
 pub(crate) async fn plan(
     runtime: &Runtime,
     network: &NetworkConf,
-    attachment: &Attachment,
+    attachment: &RuntimeConf,
 ) -> Result<NetworkPlan, Error> {
     let version = network.version()?;
     network.network_name()?;
@@ -114,7 +109,7 @@ pub(crate) async fn plan(
     Ok(plan)
 }
 
-fn call(runtime: &Runtime, attachment: &Attachment, stdin: Vec<u8>) -> Call {
+fn call(runtime: &Runtime, attachment: &RuntimeConf, stdin: Vec<u8>) -> Call {
     let env = Environment {
         command: Command::Add.as_str().to_owned(),
         container_id: attachment.id.container_id.to_string(),
@@ -128,15 +123,9 @@ fn call(runtime: &Runtime, attachment: &Attachment, stdin: Vec<u8>) -> Call {
     Call::given(env, Rc::from(stdin))
 }
 
-async fn of_another_project(runtime: &Runtime, attachment: &Attachment, executable: &Path, stdin: &[u8]) -> Outcome {
-    let env = CallEnv {
-        container_id: attachment.id.container_id.to_string(),
-        netns: attachment.netns.clone(),
-        ifname: attachment.id.ifname.to_string(),
-        args: attachment.args.to_string(),
-        path: runtime.plugin_path().clone(),
-        more: Vec::new(),
-    };
+async fn of_another_project(runtime: &Runtime, attachment: &RuntimeConf, executable: &Path, stdin: &[u8]) -> Outcome {
+    let mut env = attachment.call_env();
+    env.path = runtime.plugin_path().clone();
     match ask(executable, Question::Plan, &env, stdin).await {
         Some(Answer { error: Some(error), .. }) => Outcome::Fails(error),
         Some(Answer { plan: Some(preview), .. }) => Outcome::Steps(Box::new(preview)),

@@ -6,13 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Whether the line is on the terminal.
 static IS_SHOWN: Mutex<bool> = Mutex::new(false);
 
 /// The sequence that goes to the start of the line and empties it (ECMA-48, EL).
 const CLEAR: &str = "\r\x1b[K";
 
-/// Work under way.
 pub(crate) struct Progress {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,

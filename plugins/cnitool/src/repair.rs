@@ -6,8 +6,7 @@ use crate::output::{Output, Table, count};
 use crate::settings::Settings;
 use crate::unreserved_addresses::Stores;
 use anyhow::bail;
-use libcni::cni_spec::{Repair, Repaired};
-use libcni::{AttachmentId, Cached, Error, Namespace, PluginRepair};
+use libcni::{AttachmentId, Cached, Error, Namespace, PluginRepair, Repair, Repaired};
 use serde_json::json;
 
 /// The verdict about an attachment that is not looked at.

@@ -4,29 +4,23 @@
 //! means.
 
 mod ask_parsers;
-mod descriptions;
-
-use std::cell::RefCell;
-use std::rc::Rc;
 
 use crate::error_remedies::refused;
+use crate::keys::ALL;
 use crate::output::say;
 use crate::validate::{KnownPlugin, Role};
-use cni_spec::Code;
-use cni_spec::json::resembling;
-use cni_spec::{AddResult, CniError, ConfObject, SpecVersion, json as cni_json};
-use serde_json::{Map, Value, json};
-use tracing::subscriber::{NoSubscriber, with_default};
-
-use crate::keys::ALL;
 pub use ask_parsers::put;
 use ask_parsers::{Asker, ParserAnswer};
+use cni_spec::json::resembling;
+use cni_spec::{AddResult, CniError, Code, ConfObject, SpecVersion, json as cni_json};
+use serde_json::{Map, Value, json};
+use std::cell::RefCell;
+use std::rc::Rc;
+use tracing::subscriber::{NoSubscriber, with_default};
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
-/// The schemas that are of no plugin.
 const COMMON: [&str; 3] = ["conflist", "plugin", "result"];
 
-/// Prints the schema of this name.
 pub(crate) fn print(name: &str) -> anyhow::Result<()> {
     let schema = find(name).ok_or_else(|| {
         let known: Vec<&str> = names().collect();
@@ -83,7 +77,6 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/$defs/{name}")})
 }
 
-/// The schemas that a schema refers to.
 fn referred(schema: &Value) -> Vec<&'static str> {
     let text = schema.to_string();
     names().filter(|name| text.contains(&reference(name).to_string())).collect()
@@ -122,6 +115,10 @@ pub fn accepted(plugin: &KnownPlugin) -> Value {
         base["device"] = json!("eth0");
         base["hwaddr"] = json!("02:00:00:00:00:01");
     }
+    if plugin.name == "vlan" {
+        // In the place of the master.
+        base["masterFrom"] = json!("defaultRoute");
+    }
     if plugin.name == "cluster" {
         base["ipam"] =
             json!({"type": "cluster", "ranges": [[{"subnet": "10.1.0.0/24"}]], "store": {"path": "/shared"}});
@@ -132,7 +129,6 @@ pub fn accepted(plugin: &KnownPlugin) -> Value {
     base
 }
 
-/// The schema of a plugin's object.
 fn plugin(plugin: &KnownPlugin) -> Value {
     let asker = Asker { parse: &|value| parse(plugin, value), base: accepted(plugin) };
     let mut own = asker.schema(&[]);
@@ -157,7 +153,10 @@ fn plugin(plugin: &KnownPlugin) -> Value {
     if !required.is_empty() {
         schema["required"] = json!(required);
     }
-    descriptions::describe(&mut schema, plugin);
+    if plugin.name == "vlan" {
+        schema["anyOf"] = json!([{"required": ["master"]}, {"required": ["masterFrom"]}]);
+    }
+    describe(&mut schema, plugin);
     schema
 }
 
@@ -273,7 +272,6 @@ fn list() -> Value {
     })
 }
 
-/// The result of ADD in its newest form.
 fn result() -> Value {
     let parse = |value: &Value| {
         let ignored = RefCell::default();
@@ -300,4 +298,39 @@ fn result() -> Value {
     });
     merge(&mut schema, own);
     schema
+}
+
+/// The words in backquotes.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// Gives each key in the tables of the plugin's page its description.
+fn describe(schema: &mut Value, plugin: &KnownPlugin) {
+    let mut head: Vec<&str> = Vec::new();
+    for line in plugin.readme.lines() {
+        let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else { continue };
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        if cells[0].to_lowercase().starts_with("key") {
+            head = cells;
+            continue;
+        }
+        if cells.len() != head.len() || !head[0].to_lowercase().starts_with("key") {
+            continue;
+        }
+        let default = head.iter().position(|name| name.eq_ignore_ascii_case("default")).map(|at| cells[at]);
+        let default = default.filter(|text| !["", "none", "required"].contains(text));
+        let default = default.map(|text| format!(" (default: {text})")).unwrap_or_default();
+        let text = format!("{}{default}", cells[cells.len() - 1]);
+        for key in quoted(cells[0]) {
+            let place = if plugin.role == Role::Address { "ipam." } else { "" };
+            if let Some(property) = find_key(schema, &format!("{place}{key}")).and_then(Value::as_object_mut) {
+                property.insert("description".to_owned(), json!(text));
+            }
+        }
+    }
+}
+
+fn find_key<'a>(schema: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path.split('.').try_fold(schema, |schema, key| schema.get_mut("properties")?.get_mut(key))
 }

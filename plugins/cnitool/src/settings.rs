@@ -10,7 +10,7 @@ use crate::stderr_log;
 use libcni::cache::Listing;
 use libcni::cni_spec::exec::GRACE;
 use libcni::cni_spec::{NetworkName, PluginPath};
-use libcni::{Attachment, Cached, CallLog, Cancellation, Error, NetworkConf, Runtime, conflist};
+use libcni::{Cached, CallLog, Cancellation, Error, NetworkConf, Runtime, RuntimeConf, conflist};
 use on_node::networks::Known;
 use on_node::pod_names::Names;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,6 @@ fn usual_plugins(conf_dir: &Path) -> PluginPath {
 }
 
 impl Settings {
-    /// The node, for what is shown of it.
     pub(crate) fn node(&self) -> Node<'_> {
         Node { runtime: &self.runtime, conf_dir: &self.conf_dir, inventory: &self.inventory }
     }
@@ -130,24 +129,24 @@ impl Settings {
     }
 
     /// The network, the attachment and the cached data of its ADD: all that a command line says which names one.
-    pub(crate) fn target(&self, target: &Target) -> anyhow::Result<(NetworkConf, Attachment, Option<Cached>)> {
+    pub(crate) fn target(&self, target: &Target) -> anyhow::Result<(NetworkConf, RuntimeConf, Option<Cached>)> {
         let (network, attachment) = (self.network(&target.network)?, self.attachment(target)?);
         let cached = self.cached(&network.name, &attachment);
         Ok((network, attachment, cached))
     }
 
     /// The cached data of an attachment, for an operation that reports what is wrong with its file.
-    pub(crate) fn cached(&self, network: &str, attachment: &Attachment) -> Option<Cached> {
+    pub(crate) fn cached(&self, network: &str, attachment: &RuntimeConf) -> Option<Cached> {
         self.runtime.cache().peek(&NetworkName::parse(network).ok()?, &attachment.id)
     }
 
     /// The same, and the report.
-    pub(crate) fn find_cached(&self, network: &str, attachment: &Attachment) -> Result<Option<Cached>, Error> {
+    pub(crate) fn find_cached(&self, network: &str, attachment: &RuntimeConf) -> Result<Option<Cached>, Error> {
         self.runtime.cache().find(&NetworkName::parse(network)?, &attachment.id)
     }
 
     /// Takes parameters that the caller left out from the cached data: plugins need the arguments of ADD again to undo it.
-    pub(crate) fn complete(&self, attachment: &mut Attachment, cached: &Cached) {
+    pub(crate) fn complete(&self, attachment: &mut RuntimeConf, cached: &Cached) {
         if self.args.is_none() {
             attachment.args = cached.attachment.args.clone();
         }
@@ -162,7 +161,6 @@ fn search_path() -> String {
     std::env::var("PATH").unwrap_or_default()
 }
 
-/// The log of calls, as for the plugins.
 fn call_log_setting() -> CallLog {
     let variable = |name: &str| {
         #[expect(clippy::disallowed_methods, reason = "this program is no plugin, and has no option for these")]

@@ -2,8 +2,8 @@
 
 use crate::output::escaped;
 use crate::progress_line;
+use cni_suite::text::{visible_lines, without_numbers};
 use libcni::Origin;
-use libcni::cni_spec::text::{visible_lines, without_numbers};
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::io::{self, Write};

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use crate::output::{columns, has_colour, say};
 use anstyle::{AnsiColor, Style};
-use cni_spec::text::visible;
+use cni_suite::text::visible;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Columns of a line where no terminal says how many it has: longer ones go on below.
@@ -23,9 +23,7 @@ pub struct Branch {
 /// Some words of a line. Nothing in them acts on a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The tone, from which the words' colour follows.
     pub tone: Tone,
-    /// The words.
     pub text: String,
     /// Columns that the part takes at least, before another one follows it: rows below each other are aligned by it.
     pub columns: usize,
@@ -34,7 +32,6 @@ pub struct Part {
 /// What words are, from which their colour follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Anything.
     Plain,
     /// The name of a network or container.
     Name,
@@ -42,9 +39,7 @@ pub enum Tone {
     Faint,
     /// A line about what is as it should be.
     Good,
-    /// Worth a look.
     Warning,
-    /// Wrong.
     Bad,
 }
 
@@ -97,7 +92,6 @@ impl Branch {
         self
     }
 
-    /// The line with these below it.
     pub fn with(mut self, below: impl IntoIterator<Item = Branch>) -> Self {
         self.below.extend(below);
         self

@@ -47,24 +47,19 @@ pub use finding::{Finding, Level};
 pub use key_places::{Form, Source, Unreadable};
 pub use known_plugins::{KnownPlugin, Role};
 
-/// The findings in several files.
 #[derive(Debug)]
 pub struct Report {
     /// The files, in the order given; a network's own file is followed by those of its plugins, if these have files.
     pub sources: Vec<Source>,
-    /// The networks that can be read.
     pub networks: Vec<Network>,
-    /// The findings, by file and place.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// How many findings are of this level.
     pub fn count(&self, level: Level) -> usize {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }
 
-    /// The findings in one file.
     pub fn of_file(&self, file: usize) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.file == file)
     }

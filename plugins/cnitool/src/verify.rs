@@ -64,7 +64,6 @@ impl Manifest {
     }
 }
 
-/// What a file is.
 enum Finding<'a> {
     /// The file is as a release has it under this name.
     Released(&'a str),

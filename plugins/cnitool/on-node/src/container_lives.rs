@@ -1,6 +1,7 @@
 //! Whether the container of an attachment lives, by the traces that the attachment has left on the node.
 
-use crate::{Seen, left_by_plugin};
+use crate::{Rule, Seen, left_by_plugin};
+use cni_filter::Noted;
 use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
 use host_local::inventory::{Held, Owner as Reserver, list_held};
 use interface::{address_in_use, alias};
@@ -24,7 +25,7 @@ const YOUNG: Duration = Duration::from_secs(60);
 struct Evidence {
     links: Vec<Link>,
     reserved: Vec<(IpAddr, SystemTime)>,
-    rules: Vec<String>,
+    rules: Vec<Rule>,
     others: Vec<String>,
     /// The attachment's addresses, which count where nothing else shows life.
     addresses: Vec<IpAddr>,
@@ -95,7 +96,6 @@ impl<'a> Found<'a> {
         Some(AttachmentId { container_id, ifname })
     }
 
-    /// The host ends of veths.
     pub(crate) fn add_links(&mut self, known: &[AttachmentId]) {
         let network = self.network;
         for link in alias::marked(self.links, &Kind::Veth, network) {
@@ -131,20 +131,21 @@ impl<'a> Found<'a> {
 
     /// Rules of masquerade and spoof guard, and the inventories of the network's plugins. Those that name container and interface
     /// come first: they map the short hash in other items to container and interface.
-    pub(crate) fn add_items(&mut self, rules: Vec<Item>, others: Vec<Item>, known: &[AttachmentId]) {
-        let items = rules.into_iter().map(|item| (item, true)).chain(others.into_iter().map(|item| (item, false)));
-        let is_whole = |(item, _): &(Item, bool)| matches!(item.owner, Owner::Attachment(..));
+    pub(crate) fn add_items(&mut self, rules: Vec<Noted>, others: Vec<Item>, known: &[AttachmentId]) {
+        let rules = rules.into_iter().map(|noted| (Some(Rule::from(&noted)), left_by_plugin::of_rule(noted)));
+        let items = rules.map(|(rule, item)| (item, rule)).chain(others.into_iter().map(|item| (item, None)));
+        let is_whole = |(item, _): &(Item, Option<Rule>)| matches!(item.owner, Owner::Attachment(..));
         let (whole, partial): (Vec<_>, Vec<_>) = items.partition(is_whole);
-        for (item, is_rule) in whole {
-            self.add_item(item, is_rule, &BTreeMap::new());
+        for (item, rule) in whole {
+            self.add_item(item, rule, &BTreeMap::new());
         }
         let words = if partial.is_empty() { BTreeMap::new() } else { self.words(known) };
-        for (item, is_rule) in partial {
-            self.add_item(item, is_rule, &words);
+        for (item, rule) in partial {
+            self.add_item(item, rule, &words);
         }
     }
 
-    fn add_item(&mut self, item: Item, is_rule: bool, words: &BTreeMap<String, AttachmentId>) {
+    fn add_item(&mut self, item: Item, rule: Option<Rule>, words: &BTreeMap<String, AttachmentId>) {
         let Item { owner, object, signs } = item;
         let (id, word) = match owner {
             Owner::Attachment(container_id, ifname) => (Some(AttachmentId { container_id, ifname }), String::new()),
@@ -158,10 +159,11 @@ impl<'a> Found<'a> {
             Some(id) => self.of(id),
             None => self.nameless.entry(word).or_default(),
         };
-        let objects = if is_rule { &mut evidence.rules } else { &mut evidence.others };
         // Several rules may have one text.
-        if is_rule || !objects.contains(&object) {
-            objects.push(object);
+        match rule {
+            Some(rule) => evidence.rules.push(rule),
+            None if !evidence.others.contains(&object) => evidence.others.push(object),
+            None => {}
         }
         lives.into_iter().for_each(|life| evidence.add_life(life));
         for sign in signs {
@@ -264,7 +266,6 @@ pub(crate) fn leads_to(path: &Path, numbers: [u64; 2]) -> bool {
     Netns::open(path).is_ok_and(|netns| netns.identity().numbers() == numbers)
 }
 
-/// What a search of all namespaces says.
 pub(crate) fn of_search(found: Option<bool>) -> Life {
     match found {
         Some(true) => Life::Lives,

@@ -18,7 +18,6 @@ pub(crate) struct Asked<'a> {
     pub(crate) object: &'a ConfObject,
     /// `PATH`, for iptables of the legacy variant.
     pub(crate) search_path: &'a str,
-    /// All links of the host.
     pub(crate) links: &'a [Link],
 }
 
@@ -39,7 +38,6 @@ pub(crate) struct Plugin {
     pub(crate) words: fn(&Attachment) -> Vec<String>,
 }
 
-/// The plugins, by name.
 pub(crate) const ALL: &[Plugin] = &[
     leaves("bandwidth", |asked| bandwidth::inventory(asked.network, asked.links)),
     leaves_nothing_more("bridge"),
@@ -115,7 +113,8 @@ pub(crate) fn of_rules(noted: Vec<Noted>) -> Vec<Item> {
     noted.into_iter().map(of_rule).collect()
 }
 
-fn of_rule(Noted { key, container, ifname, address, object }: Noted) -> Item {
+/// The words in a comment of one rule.
+pub(crate) fn of_rule(Noted { key, container, ifname, address, object, .. }: Noted) -> Item {
     let container = container.and_then(|container| ContainerId::parse(&container).ok());
     let ifname = ifname.and_then(|ifname| IfName::parse(&ifname).ok());
     let owner = match (container, ifname) {

@@ -16,16 +16,17 @@ pub mod networks;
 pub mod pod_names;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use cluster_keys::NodeView;
+use cni_filter::{By, Noted};
 use cni_spec::{CniError, ConfObject, FromAnyConf, NetworkName, PluginType};
 use container_lives::Found;
-use host_local::address::Address;
 use host_local::conf::Removal;
 use host_local::inventory;
-use host_local::range::Span;
 use interface::{address_in_use, failed};
 use left_by_plugin::Asked;
 pub use left_by_plugin::plugin_of;
@@ -68,7 +69,7 @@ impl Node {
         let mut found = Found::new(&host, &links, name);
         found.add_links(known);
         found.add_reservations(&requests.stores())?;
-        found.add_items(left_by_plugin::of_rules(rules), items, known);
+        found.add_items(rules, items, known);
         Ok(found.evaluate())
     }
 }
@@ -90,19 +91,40 @@ pub struct Seen {
     pub reserved: Vec<(IpAddr, SystemTime)>,
     /// The addresses that its reservations and the rules for it name.
     pub addresses: Vec<IpAddr>,
-    /// The attachment's rules of masquerade and spoof guard in the packet filter, as text for people.
-    pub rules: Vec<String>,
+    /// The attachment's rules of masquerade and spoof guard in the packet filter.
+    pub rules: Vec<Rule>,
     /// What the network's other plugins have left of it, as text for people.
     pub others: Vec<String>,
-    /// Whether the container lives.
     pub life: Life,
+}
+
+/// An attachment's rule in the packet filter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    pub address: Option<IpAddr>,
+    /// See [`Noted::masquerades_by`].
+    pub masquerades_by: Option<By>,
+    pub text: String,
+}
+
+impl From<&Noted> for Rule {
+    fn from(noted: &Noted) -> Self {
+        Self { address: noted.address, masquerades_by: noted.masquerades_by, text: noted.object.clone() }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 impl From<Seen> for OnNode {
     fn from(seen: Seen) -> Self {
         let links = seen.links.iter().map(|link| format!("link {}", link.name));
         let addresses = seen.reserved.iter().map(|(address, _)| format!("address {address}"));
-        let objects = links.chain(addresses).chain(seen.rules).chain(seen.others).collect();
+        let objects =
+            links.chain(addresses).chain(seen.rules.iter().map(ToString::to_string)).chain(seen.others).collect();
         Self { id: seen.id, objects, life: seen.life }
     }
 }
@@ -171,7 +193,6 @@ impl Requests {
         holders
     }
 
-    /// host-local's folders of the network.
     pub fn stores(&self) -> Vec<PathBuf> {
         let mut stores: Vec<PathBuf> = self.holders().into_iter().map(store).collect();
         stores.dedup();
@@ -179,49 +200,11 @@ impl Requests {
     }
 }
 
-/// The memory of the plugin `cluster` on this node, of a network whose addresses nodes share.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// The node's runs, and the addresses of the claims that it holds.
-    pub spans: Vec<Span>,
-    /// The number of the runs.
-    pub runs: usize,
-    /// The addresses that were in no run where the node looked for room last.
-    pub left: u64,
-    /// The number of claims that the node holds.
-    pub claims: usize,
-    /// Whether the store has recorded the node.
-    pub is_recorded: bool,
-    /// The store's error, if it was away when a call asked it last.
-    pub away: Option<String>,
-    /// When the node has last written to the store, in seconds since 1970, and for how many seconds it trusts that.
-    pub read_at: u64,
-    /// See `read_at`.
-    pub trust_seconds: u64,
-}
-
-/// The memory of the plugin `cluster`; `None`: it has had no run yet, or its memory cannot be read.
-pub fn memory(object: &ConfObject) -> Option<Memory> {
+/// What the plugin `cluster` remembers on this node of a network whose addresses nodes share; `None`: it has had no run yet, or its memory cannot be
+/// read.
+pub fn memory(object: &ConfObject) -> Option<NodeView> {
     let bytes = netops::file::read_plain(&store(object).join("cluster/view"), VIEW_BYTES_MAX).ok()?;
-    let view: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-    let address = |value: &serde_json::Value| Some(Address::from(value.as_str()?.parse::<IpAddr>().ok()?));
-    let run = |run: &serde_json::Value| Some(Span { first: address(run.get(0)?)?, last: address(run.get(1)?)? });
-    let of_claims = view["claims"].as_object().into_iter().flat_map(|claims| claims.values());
-    let claimed = of_claims.flat_map(|own| own.as_array().into_iter().flatten()).filter_map(address);
-    let mut spans: Vec<Span> = view["runs"].as_array()?.iter().filter_map(run).collect();
-    let runs = spans.len();
-    spans.extend(claimed.map(|claimed| Span { first: claimed, last: claimed }));
-    let number = |key: &str| view[key].as_u64().unwrap_or_default();
-    Some(Memory {
-        spans,
-        runs,
-        left: number("left"),
-        claims: view["claims"].as_object().map_or(0, serde_json::Map::len),
-        is_recorded: view["isRecorded"] == true,
-        away: (number("awayUntilMs") > 0).then(|| view["awayWhy"].as_str().unwrap_or_default().to_owned()),
-        read_at: number("readAtS"),
-        trust_seconds: number("trustSeconds"),
-    })
+    serde_json::from_slice(&bytes).ok()
 }
 
 const VIEW_BYTES_MAX: u64 = 16 << 20;

@@ -16,14 +16,12 @@ use serde_json::json;
 
 use crate::{Node, Requests, left_by_plugin};
 
-/// A network that the node knows.
 #[derive(Debug, Clone)]
 pub struct Known {
     /// The configuration. Of a network that only left traces it has no more than the name and the usual store of addresses.
     pub conf: NetworkConf,
     /// What its plugins get on stdin.
     pub requests: Requests,
-    /// How the network is known.
     pub origin: Origin,
     /// The network's entries in the cache.
     pub cached: Vec<Cached>,
@@ -36,7 +34,6 @@ impl Known {
     }
 }
 
-/// How a network is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The network is known by its file; empty for a configuration that the caller has not read from one.

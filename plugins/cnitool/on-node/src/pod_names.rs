@@ -17,14 +17,12 @@ pub const DIGITS_MIN: usize = 12;
 pub struct PodName {
     /// The pod's namespace in Kubernetes; empty if the runtime sent none.
     pub namespace: String,
-    /// The pod's name.
     pub name: String,
     /// The pod's UID; empty if the runtime sent none.
     pub uid: String,
 }
 
 impl PodName {
-    /// The pod that arguments name.
     pub fn find(args: &CniArgs) -> Option<Self> {
         let value = |key| args.find(key).unwrap_or_default().to_owned();
         let pod =
@@ -53,7 +51,6 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names of the containers in the cache.
     pub fn of_cache<'a>(cached: impl IntoIterator<Item = &'a Cached>) -> Self {
         let mut names = Self::default();
         for entry in cached {

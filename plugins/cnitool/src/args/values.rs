@@ -18,7 +18,6 @@ pub(super) fn seconds(word: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a number of lines.
 pub(super) fn count(word: &str) -> Result<usize, String> {
     word.parse().map_err(|_err| "it is a number, such as 20".to_owned())
 }

@@ -9,10 +9,9 @@ use netops::link::{Kind as LinkKind, Link};
 use netops::route::{self, MAIN_TABLE};
 use netops::{Kernel, addr};
 
-use crate::doctor::{Finding, Kind, Level};
+use crate::doctor::{Finding, Kind, Level, tool};
 use crate::dropped_packets::is_global;
 use crate::parsed_network::{Network, Plugin, text};
-use crate::shell_words::word;
 
 /// An address that a station has already.
 struct Taken<'a> {
@@ -84,7 +83,6 @@ fn meets(plugin: &Plugin, of: &Taken<'_>, links: &[Link], has_own: &dyn Fn(&Link
 
 fn finding(network: &str, address: IpAddr, owner: &str) -> Finding {
     let what = format!("the next ADD may give {address}, which {owner}");
-    let mut finding = Kind::DuplicateAddress.finding(Level::Warning, Some(network), what);
-    finding.remedy = format!("cnitool ipam reserve {} {address}", word(network));
-    finding
+    let reserve = tool(["ipam", "reserve", network, &address.to_string()]);
+    Kind::DuplicateAddress.finding(Level::Warning, Some(network), what).help(reserve)
 }

@@ -1,15 +1,16 @@
 //! What CHECK says of each attachment.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use cni_spec::{Code, Repair, Repaired, SpecVersion};
+use cni_spec::{Code, SpecVersion};
 use futures::StreamExt;
 use futures::stream;
-use libcni::{Cached, Error, Namespace, Runtime};
+use libcni::{Cached, Error, Namespace, Repair, Repaired, Runtime};
 use on_node::pod_names::Names;
 
 use crate::doctor::network_files::Makes;
-use crate::doctor::{Checks, Finding, Kind, Level, Node};
+use crate::doctor::{Checks, Finding, Kind, Level, Node, Remedy, Subject, advice, tool};
 use crate::dropped_packets::Survey;
 
 /// How long all of them may take.
@@ -31,46 +32,50 @@ pub(crate) async fn look(node: Node<'_>, survey: &Survey, findings: &mut Vec<Fin
     let runtime = &node.runtime.until(Instant::now() + if is_locked { WITHIN_LOCKED } else { WITHIN });
     let known = &*findings;
     let is_all = node.checks == Checks::All;
+    // The faults that findings tell already of attachments, or of all of a network.
+    let grave = || known.iter().filter(|finding| finding.level > Level::Note);
+    let explained: BTreeSet<_> = grave().flat_map(Finding::subjects).map(Subject::key).collect();
+    let not_ready = grave().filter(|finding| finding.kind == Kind::NotReady);
+    let not_ready: BTreeSet<&str> = not_ready.filter_map(|finding| finding.network.as_deref()).collect();
     let check = async |entry: Cached| {
         let network = entry.network_conf().ok()?;
-        if !is_all && is_explained(known, &network.name, &names.attachment(&entry.attachment.id)) {
+        let subject = Subject::new(entry.network.as_str(), &entry.attachment.id, names);
+        if !is_all && (explained.contains(&subject.key()) || not_ready.contains(&&*subject.network)) {
             return None;
         }
         if !network.version().is_ok_and(SpecVersion::has_check) {
             return is_all.then(|| without_check(&entry, &network.cni_version));
         }
-        let name = names.attachment(&entry.attachment.id);
         let Some(error) = runtime.check(&network, &entry.attachment).await.err() else {
-            return if is_all { beyond_check(runtime, &entry, &name).await } else { None };
+            return if is_all { beyond_check(runtime, &entry, subject).await } else { None };
         };
         let is_of_others = || !Makes::are_own(node.runtime, &network) || survey.has_guest(&entry.attachment);
         if !is_all && (is_unrun(&error) || is_of_others()) {
             return None;
         }
         let text = error.with_causes();
-        let mut finding = if is_unrun(&error) {
-            let mut finding = Kind::unseen(Some(entry.network.as_str()), &name, &text);
-            finding.what = format!("CHECK of {name} could not be run");
-            finding
-        } else {
-            let what = format!("CHECK of {name} fails");
-            let mut finding = Kind::CheckFails.finding(Level::Error, Some(entry.network.as_str()), what);
-            let (is_repairable, differences) = repair(runtime, &entry).await;
-            if !is_repairable && let Some(changed) = survey.changed_link(entry.network.as_str(), &entry.attachment.id) {
-                (finding.what, finding.remedy) = (changed.what, changed.remedy);
-                finding.evidence = vec![format!("{name}: {text}")];
-                return Some(finding);
-            }
-            finding.remedy = match is_repairable {
-                true => format!("cnitool repair {}", entry.network),
-                false => advice(known, entry.network.as_str(), &name),
-            };
-            // CHECK ends with the first plugin that fails.
-            finding.evidence = differences.into_iter().filter(|difference| !text.contains(difference)).collect();
-            finding
+        let lines = || text.lines().map(str::to_owned);
+        if is_unrun(&error) {
+            let finding = Kind::unseen(Some(&subject.network), &subject.name, &error).shown_by(lines());
+            let what = format!("CHECK of {} could not be run", subject.name);
+            return Some(Finding { what, subject: Some(subject), ..finding });
+        }
+        // CHECK ends with the first plugin that fails, of which it says all that differs.
+        let failed = if let Error::Plugin(failed) = &error { Some(&*failed.plugin) } else { None };
+        let (is_repairable, differences) = repair(runtime, &entry, failed).await;
+        if !is_repairable && let Some(changed) = survey.changed_link(&subject.network, &subject.id) {
+            let finding = Kind::CheckFails.finding(Level::Error, Some(&subject.network), changed.what);
+            let evidence = vec![subject.line(text)];
+            return Some(Finding { evidence, ..finding.help(changed.remedy) });
+        }
+        let remedy = match is_repairable {
+            true => tool(["repair", entry.network.as_str()]).into(),
+            false => advised(known, &subject),
         };
-        finding.evidence.splice(..0, text.lines().map(str::to_owned));
-        Some(finding)
+        let lines = lines().chain(differences);
+        let what = format!("CHECK of {} fails", subject.name);
+        let finding = Kind::CheckFails.finding(Level::Error, Some(&subject.network), what).shown_by(lines);
+        Some(Finding { subject: Some(subject), ..finding.help(remedy) })
     };
     let entries = stream::iter(listing.cached.into_iter().filter(is_there));
     let found: Vec<Finding> =
@@ -91,25 +96,16 @@ pub(crate) async fn look(node: Node<'_>, survey: &Survey, findings: &mut Vec<Fin
     }
 }
 
-/// Whether a finding tells already that an attachment, or all of its network, is not as ADD left it.
-fn is_explained(known: &[Finding], network: &str, name: &str) -> bool {
-    known.iter().filter(|finding| finding.level > Level::Note).any(|finding| {
-        let is_named = || finding.evidence.iter().chain([&finding.what]).any(|line| line.contains(name));
-        is_named() || finding.kind == Kind::NotReady && finding.network.as_deref() == Some(network)
-    })
-}
-
 /// What a repair would write anew, though CHECK does not miss it.
-async fn beyond_check(runtime: &Runtime, entry: &Cached, name: &str) -> Option<Finding> {
-    let (is_repairable, differences) = repair(runtime, entry).await;
+async fn beyond_check(runtime: &Runtime, entry: &Cached, subject: Subject) -> Option<Finding> {
+    let (is_repairable, differences) = repair(runtime, entry, None).await;
     if !is_repairable || differences.is_empty() {
         return None;
     }
-    let what = format!("{name} is not as ADD left it");
-    let mut finding = Kind::CheckFails.finding(Level::Warning, Some(entry.network.as_str()), what);
-    finding.evidence = differences;
-    finding.remedy = format!("cnitool repair {}", entry.network);
-    Some(finding)
+    let what = format!("{} is not as ADD left it", subject.name);
+    let finding = Kind::CheckFails.finding(Level::Warning, Some(&subject.network), what).shown_by(differences);
+    let repair = tool(["repair", &subject.network]);
+    Some(Finding { subject: Some(subject), ..finding.help(repair) })
 }
 
 /// Whether an error says nothing of the attachment: a plugin is missing, did not end or was ended, or a lock is held.
@@ -122,38 +118,40 @@ fn is_unrun(error: &Error) -> bool {
     }
 }
 
-/// The advice where no repair helps. A link of another name needs its own back, and a container cannot be started where ADD fails.
-fn advice(known: &[Finding], network: &str, name: &str) -> String {
-    let mut of_it = known.iter().filter(|finding| finding.network.as_deref() == Some(network));
-    let is_renamed = |finding: &&Finding| {
-        finding.kind == Kind::LinkGone && finding.evidence.iter().any(|line| line.split(':').next() == Some(name))
-    };
+/// The remedy where no repair helps. A link of another name needs its own back, and a container cannot be started where ADD fails.
+fn advised(known: &[Finding], subject: &Subject) -> Remedy {
+    let mut of_it = known.iter().filter(|finding| finding.network.as_ref() == Some(&subject.network));
+    let is_renamed =
+        |finding: &&Finding| finding.kind == Kind::LinkGone && finding.subjects().any(|it| it.key() == subject.key());
     if let Some(renamed) = of_it.clone().find(is_renamed) {
         return renamed.remedy.clone();
     }
     match of_it.any(|finding| finding.kind == Kind::NotReady) {
-        true => format!("Start the container anew, once cnitool status {network} names no fault."),
-        false => Kind::CheckFails.advice(network),
+        true => Remedy(vec![
+            advice("Start the container anew once this names no fault:"),
+            tool(["status", &subject.network]),
+        ]),
+        false => Kind::CheckFails.remedy(&subject.network),
     }
 }
 
 /// The note, the same for all attachments of the network, that CHECK is not called.
 fn without_check(entry: &Cached, version: &str) -> Finding {
-    let version = if version.is_empty() { "0.1.0" } else { version };
-    let what = format!("CHECK is not called: there is none in version {version} of network {}", entry.network);
-    let mut finding = Kind::Unseen.finding(Level::Note, Some(entry.network.as_str()), what);
-    finding.remedy = format!("cnitool repair {} --dry-run", entry.network);
-    finding
+    let (version, network) = (if version.is_empty() { "0.1.0" } else { version }, entry.network.as_str());
+    let what = format!("CHECK is not called: there is none in version {version} of network {network}");
+    let finding = Kind::Unseen.finding(Level::Note, Some(network), what);
+    finding.help(tool(["repair", network, "--dry-run"]))
 }
 
-/// Whether a repair would leave no difference, and all differences that it finds. Changes nothing.
-async fn repair(runtime: &Runtime, entry: &Cached) -> (bool, Vec<String>) {
+/// Whether a repair would leave no difference, and all differences that it finds but those of one plugin. Changes nothing.
+async fn repair(runtime: &Runtime, entry: &Cached, but: Option<&str>) -> (bool, Vec<String>) {
     let Ok(Some(plugins)) = runtime.repair(entry, Repair::Show).await else { return (false, Vec::new()) };
     let is_whole = plugins.iter().all(|plugin| match &plugin.outcome {
         Ok(Some(Repaired { left, .. })) => left.is_empty(),
         Ok(None) => true,
         Err(_) => false,
     });
-    let found = plugins.into_iter().filter_map(|plugin| plugin.outcome.ok().flatten());
+    let others = plugins.into_iter().filter(|plugin| but != Some(plugin.plugin.as_str()));
+    let found = others.filter_map(|plugin| plugin.outcome.ok().flatten());
     (is_whole, found.flat_map(|Repaired { repaired, left }| repaired.into_iter().chain(left)).collect())
 }

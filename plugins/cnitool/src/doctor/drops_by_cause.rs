@@ -7,8 +7,8 @@ use crate::dropped_packets::{Found, Reason, Reasons, Survey};
 use libcni::Runtime;
 
 use crate::doctor::network_files::Makes;
-use crate::doctor::removal_commands::COMMANDS_MAX;
-use crate::doctor::{Finding, Kind, Node};
+use crate::doctor::remedy::COMMANDS_MAX;
+use crate::doctor::{ANEW, Finding, Kind, Line, Node, Remedy, Subject, advice, tool};
 
 /// Looks at all attachments that live, and returns what was not examined, and what else may drop packets.
 pub(crate) fn look(
@@ -19,10 +19,7 @@ pub(crate) fn look(
 ) -> (Vec<String>, Vec<String>) {
     let Reasons { found, unseen, unexamined, beyond } =
         if node.probes { survey.proven_reasons() } else { survey.reasons() };
-    for what in unseen.iter().filter(|what| !is_expected(what)) {
-        let (place, error) = what.split_once(": ").unwrap_or((what, "not known"));
-        findings.push(Kind::unseen(None, place, &error));
-    }
+    findings.extend(unseen.iter().filter(|unread| !unread.is_expected).map(|unread| Kind::unread(None, unread)));
     let of = |found: &Found<'_>| (found.network.name.clone(), found.attachment.id.clone());
     let broken = found.iter().filter(|found| is_of_links(found.reason.kind));
     let broken: BTreeSet<_> = broken.map(|found| (of(found), found.reason.level)).collect();
@@ -50,27 +47,23 @@ pub(crate) fn look(
         finding.evidence = found.iter().map(evidence).collect();
         // One rule may be for both families.
         finding.evidence.dedup();
-        let mut commands: Vec<String> = Vec::new();
-        for command in found.iter().flat_map(|found| &found.reason.remedy) {
-            let is_said = |said: &String| said == command || is_sentence(said) && is_sentence(command);
-            if !commands.iter().any(is_said) {
-                commands.push(command.clone());
-            }
-        }
-        finding.remedy = match commands.is_empty() {
+        finding.object = found.iter().find_map(|found| found.reason.object.clone());
+        let mut steps = Remedy::default();
+        found.iter().flat_map(|found| &found.reason.remedy.0).for_each(|step| steps.join(step));
+        finding.remedy = match steps.0.is_empty() {
             // A repair writes nothing for an address that another one may get.
             true if unreserved.iter().any(|(of, count)| of.as_deref() == Some(&network) && *count >= found.len()) => {
-                "Start the container anew.".to_owned()
+                advice(ANEW).into()
             }
             // Plugins of another project repair nothing.
             true if matches!(kind, Kind::MasqueradeGone | Kind::PortGone) && !has_repair(runtime, &found) => {
-                "Start the container anew.".to_owned()
+                advice(ANEW).into()
             }
-            true => kind.advice(&network),
-            false if commands.len() > COMMANDS_MAX && may_repair(kind, &found) && has_repair(runtime, &found) => {
-                format!("cnitool repair {network}")
+            true => kind.remedy(&network),
+            false if steps.0.len() > COMMANDS_MAX && may_repair(kind, &found) && has_repair(runtime, &found) => {
+                tool(["repair", &network]).into()
             }
-            false => commands.join("; "),
+            false => steps,
         };
         Some(finding)
     });
@@ -90,25 +83,10 @@ fn joined(of_networks: Vec<Finding>) -> Vec<Finding> {
             continue;
         };
         same.level = same.level.max(finding.level);
-        if let Some(network) = same.network.take() {
-            same.evidence.iter_mut().for_each(|line| *line = format!("network {network}: {line}"));
-        }
-        let network = finding.network.unwrap_or_default();
-        same.evidence.extend(finding.evidence.into_iter().map(|line| format!("network {network}: {line}")));
+        same.network = None;
+        same.evidence.extend(finding.evidence);
     }
     joined
-}
-
-/// No fault: rules with conditions that are not read, whose effect is not known, and an interface whose addresses a guest has.
-fn is_expected(what: &str) -> bool {
-    what.ends_with("that have further conditions")
-        || what.contains("it has no link on the host")
-        || what.contains("which may have its addresses")
-}
-
-/// Of the sentences for one cause, which name different addresses, one is enough.
-fn is_sentence(remedy: &str) -> bool {
-    remedy.starts_with(char::is_uppercase)
 }
 
 /// Whether a repair makes what these attachments have lost: the cache has all of them.
@@ -128,16 +106,16 @@ fn is_of_links(kind: Kind) -> bool {
 }
 
 /// The attachment, and the reason in full where it says more than the finding.
-fn evidence(found: &Found<'_>) -> String {
-    let name = found.attachment.full_name();
-    if found.reason.why == found.reason.what { name } else { format!("{name}: {}", found.reason.why) }
+fn evidence(found: &Found<'_>) -> Line {
+    let Reason { why, what, .. } = &found.reason;
+    Subject::of(found.network, found.attachment).line(if why == what { "" } else { why })
 }
 
 /// Others are no faults by themselves, or findings of other modules. A node without a link to other networks is meant to have no way there.
 fn is_finding(reason: &Reason) -> bool {
     match reason.kind {
         Kind::Leftover | Kind::Undecided => false,
-        Kind::NoWayOut => !reason.remedy.is_empty(),
+        Kind::NoWayOut => !reason.remedy.0.is_empty(),
         _ => true,
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::doctor::{Finding, Kind, Level};
+use crate::doctor::{Finding, Kind, Level, advice};
 use crate::parsed_network::{FLANNEL_FILE, Network, Subnets, delegates, text};
 
 /// A file that a plugin needs.
@@ -67,9 +67,8 @@ impl Need {
             Ok(_) => return None,
         };
         let what = format!("{path}, which plugin {} needs, {state}", self.plugin);
-        let mut finding = Kind::NotReady.finding(Level::Error, Some(network), what);
-        finding.remedy = format!("See why {} does not run on this node: it makes the file.", self.maker);
-        Some(finding)
+        let see = advice(format!("See why {} does not run on this node: it makes the file.", self.maker));
+        Some(Kind::NotReady.finding(Level::Error, Some(network), what).help(see))
     }
 }
 

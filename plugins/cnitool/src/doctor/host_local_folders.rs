@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cluster_keys::NodeView;
 use cni_spec::{ConfObject, SpecVersion};
 use host_local::inventory::{self, Flaw, Usage};
 use libcni::{Cache, NetworkConf};
 use netops::lock;
 use on_node::networks::{Known, Origin};
 
-use crate::doctor::{Finding, Fix, Kind, Level};
+use crate::doctor::{Finding, Fix, Kind, Level, Step, advice, tool};
 use crate::output::count;
 use crate::shell_words::word;
 
@@ -56,37 +57,37 @@ pub(crate) async fn look(networks: &[Known], cache: &Cache, findings: &mut Vec<F
 /// A network whose addresses nodes share: its store is away, this node's runs are used up and none is left, or it holds what host-local gave. STATUS
 /// says none of it before ADD fails.
 pub(crate) fn of_cluster(network: &NetworkConf, object: &ConfObject) -> Vec<Finding> {
-    let memory = on_node::memory(object).unwrap_or_default();
-    let leveled = |kind: Kind, level: Level, what: String, remedy: String| Finding {
-        remedy,
-        ..kind.finding(level, Some(&network.name), what)
+    let NodeView { memory, standing, left } = on_node::memory(object).unwrap_or_default();
+    let name = &network.name;
+    let finding = |kind: Kind, level, what: String, steps: &[Step]| {
+        kind.finding(level, Some(name), what).steps(steps.iter().cloned())
     };
-    let warning = |kind, what, remedy| leveled(kind, Level::Warning, what, remedy);
-    let name = word(&network.name);
+    let show = tool(["cluster", "show", name]);
     let held: u128 = inventory::usage_of(object, None).iter().flatten().map(|range| range.used).sum();
-    let not_adopted = (held > 0 && !memory.is_recorded).then(|| {
+    let not_adopted = (held > 0 && !standing.is_recorded).then(|| {
         let what = format!("this node holds {held} addresses that were given without the store");
-        let remedy = format!(
-            "Once: cnitool cluster adopt {name} --begin; on each node: cnitool cluster adopt {name}; at last, once: cnitool cluster adopt {name} --end"
-        );
-        leveled(Kind::NotReady, Level::Error, what, remedy)
+        let (begin, end) = (tool(["cluster", "adopt", name, "--begin"]), tool(["cluster", "adopt", name, "--end"]));
+        let adopt = tool(["cluster", "adopt", name]);
+        let steps = [advice("Once:"), begin, advice("on each node:"), adopt, advice("at last, once:"), end];
+        finding(Kind::NotReady, Level::Error, what, &steps)
     });
-    let away = memory.away.as_ref().map(|why| {
-        let remedy = format!(
-            "Bring the store back: {} s after its last write this node gives no address. cnitool cluster show {name}",
-            memory.trust_seconds
+    let away = (standing.away_until_ms > 0).then(|| {
+        let back = format!(
+            "Bring the store back: {} s after its last write this node gives no address.",
+            standing.trust_seconds
         );
-        warning(Kind::NotReady, format!("the store was away when a call asked it last: {why}"), remedy)
+        let what = format!("the store was away when a call asked it last: {}", standing.away_why);
+        finding(Kind::NotReady, Level::Warning, what, &[advice(back), show.clone()])
     });
-    let ranges = inventory::usage_of(object, Some(&memory.spans)).unwrap_or_default();
+    let ranges = inventory::usage_of(object, Some(&memory.held())).unwrap_or_default();
     let is_full =
-        |set: &&[Usage]| memory.left == 0 && memory.claims == 0 && set.iter().all(|range| range.used >= range.total);
+        |set: &&[Usage]| left == 0 && memory.claims.is_empty() && set.iter().all(|range| range.used >= range.total);
     let full = ranges.chunk_by(|one, next| one.set == next.set).find(is_full).map(|set| {
         let what = format!(
             "all {} addresses of this node's runs are held, and none is in no run",
             sum(set, |range| range.total)
         );
-        warning(Kind::RangeFull, what, format!("cnitool gc {name}; cnitool cluster show {name}"))
+        finding(Kind::RangeFull, Level::Warning, what, &[tool(["gc", name]), show.clone()])
     });
     not_adopted.into_iter().chain(away).chain(full).collect()
 }
@@ -96,9 +97,8 @@ fn stopped(locks: impl Iterator<Item = PathBuf>, findings: &mut Vec<Finding>) {
     for path in locks {
         let Some(holder) = lock::find_stopped_holder(&path) else { continue };
         let what = format!("lock {} is held by {holder}, which is stopped", path.display());
-        let mut finding = Kind::LockHeld.finding(Level::Warning, None, what);
-        "Continue that process (kill -CONT), or end it; its end releases the lock.".clone_into(&mut finding.remedy);
-        findings.push(finding);
+        let end = advice("Continue that process (kill -CONT), or end it; its end releases the lock.");
+        findings.push(Kind::LockHeld.finding(Level::Warning, None, what).help(end));
     }
 }
 
@@ -115,36 +115,31 @@ fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {
     let empty: Vec<String> = of(Flaw::Empty).collect();
     if !empty.is_empty() {
         let what = format!("{} without a container's name", count(empty.len(), "reservation"));
-        let mut finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
         // DEL removes only what names an attachment.
-        (finding.remedy, finding.fix) = match network.version().is_ok_and(SpecVersion::has_gc) && !network.disable_gc {
-            true => (format!("cnitool gc {}", network.name), Some(Fix::Collect { network: network.name.clone() })),
-            false => (rm(&empty), None),
+        let (remedy, fix) = match network.version().is_ok_and(SpecVersion::has_gc) && !network.disable_gc {
+            true => (tool(["gc", &network.name]), Some(Fix::Collect { network: network.name.clone() })),
+            false => (rm("", &empty), None),
         };
-        finding.evidence = empty;
-        findings.push(finding);
+        let finding = Kind::DamagedReservation.finding(Level::Warning, name, what).help(remedy);
+        findings.push(Finding { fix, ..finding.shown_by(empty) });
     }
     let unowned: Vec<String> = of(Flaw::Unowned).collect();
     if !unowned.is_empty() {
         let what = format!("{} whose owner cannot be read", count(unowned.len(), "reservation"));
-        let mut finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
-        let each: Vec<String> = unowned.iter().map(|path| word(path)).collect();
-        finding.remedy = format!("If no administrator made them: rm -r {}", each.join(" "));
-        finding.evidence = unowned;
-        findings.push(finding);
+        let finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
+        let steps = [advice("If no administrator made them:"), rm("-r ", &unowned)];
+        findings.push(finding.steps(steps).shown_by(unowned));
     }
     let unfinished: Vec<String> = of(Flaw::Unfinished).collect();
     if !unfinished.is_empty() {
         let what = format!("{} that a killed process has not finished", count(unfinished.len(), "file"));
-        let mut finding = Kind::Unfinished.finding(Level::Note, name, what);
-        finding.remedy = rm(&unfinished);
-        finding.evidence = unfinished;
-        findings.push(finding);
+        let finding = Kind::Unfinished.finding(Level::Note, name, what).help(rm("", &unfinished));
+        findings.push(finding.shown_by(unfinished));
     }
 }
 
-fn rm(paths: &[String]) -> String {
-    format!("rm {}", paths.iter().map(|path| word(path)).collect::<Vec<_>>().join(" "))
+fn rm(options: &str, paths: &[String]) -> Step {
+    format!("rm {options}{}", paths.iter().map(|path| word(path)).collect::<Vec<_>>().join(" ")).into()
 }
 
 fn sum(set: &[Usage], of: fn(&Usage) -> u128) -> u128 {
@@ -158,10 +153,8 @@ fn full(network: &NetworkConf, set: &[Usage]) -> Option<Finding> {
     let spans = spans.collect::<Vec<_>>().join(" and ");
     if total == 0 {
         let what = format!("range {spans} has no address that a container can get");
-        let mut finding = Kind::Config.finding(Level::Error, Some(&network.name), what);
-        "Give the range further addresses: gateways and excluded addresses are for no container."
-            .clone_into(&mut finding.remedy);
-        return Some(finding);
+        let give = advice("Give the range further addresses: gateways and excluded addresses are for no container.");
+        return Some(Kind::Config.finding(Level::Error, Some(&network.name), what).help(give));
     }
     if used.saturating_mul(100) < total.saturating_mul(NEARLY_FULL_PERCENT) {
         return None;
@@ -173,10 +166,9 @@ fn full(network: &NetworkConf, set: &[Usage]) -> Option<Finding> {
         _ => Level::Warning,
     };
     let what = format!("{used} of {total} addresses of {spans} are held");
-    let mut finding = Kind::RangeFull.finding(level, Some(&network.name), what);
-    finding.remedy = format!("cnitool gc {0}; cnitool ipam list {0}", network.name);
-    finding.fix = (!network.disable_gc).then(|| Fix::Collect { network: network.name.clone() });
-    Some(finding)
+    let steps = [tool(["gc", &network.name]), tool(["ipam", "list", &network.name])];
+    let fix = (!network.disable_gc).then(|| Fix::Collect { network: network.name.clone() });
+    Some(Finding { fix, ..Kind::RangeFull.finding(level, Some(&network.name), what).steps(steps) })
 }
 
 /// Locks that one process holds now and a second later.
@@ -190,9 +182,8 @@ async fn held(locks: &BTreeSet<PathBuf>, findings: &mut Vec<Finding>) {
     let after = look();
     for (path, holder) in before.into_iter().filter(|held| after.contains(held)) {
         let what = format!("lock {} is held by {holder} for more than {} s", path.display(), PATIENCE.as_secs());
-        let mut finding = Kind::LockHeld.finding(Level::Warning, None, what);
-        "Look at what that process waits for; its end releases the lock.".clone_into(&mut finding.remedy);
-        findings.push(finding);
+        let see = advice("Look at what that process waits for; its end releases the lock.");
+        findings.push(Kind::LockHeld.finding(Level::Warning, None, what).help(see));
     }
 }
 

@@ -12,7 +12,7 @@ use netops::nft::{Family, Nft, Table};
 use netops::route::{self, Route};
 use netops::{Kernel, sysctl};
 
-use crate::doctor::{Finding, Kind, Level, Node, addresses_to_give, next_add};
+use crate::doctor::{Finding, Kind, Level, Node, Object, Step, addresses_to_give, advice, next_add};
 use crate::parsed_network::{Network, Plugin};
 
 /// Ports of a bridge: numbers below `BR_MAX_PORTS` of net/bridge/br_private.h, without 0.
@@ -27,10 +27,9 @@ pub(crate) fn look(node: Node<'_>, networks: &[Network], view: &View, findings: 
     match cni_filter::iptables::variants_with_rules(&node.inventory.search_path) {
         Ok(Variants { nft: true, legacy: true }) => {
             let what = "both variants of iptables, nf_tables and legacy, have rules";
-            let mut finding = Kind::TwoRulesets.finding(Level::Warning, None, what);
-            "Compare `iptables-nft-save` and `iptables-legacy-save`; flush the one that no program uses any more."
-                .clone_into(&mut finding.remedy);
-            findings.push(finding);
+            let compare =
+                "Compare `iptables-nft-save` and `iptables-legacy-save`; flush the one that no program uses any more.";
+            findings.push(Kind::TwoRulesets.finding(Level::Warning, None, what).help(advice(compare)));
         }
         Ok(_) => (),
         Err(error) => findings.push(Kind::unseen(None, "iptables", &error)),
@@ -62,15 +61,14 @@ fn forwarding(networks: &[Network], view: &View, findings: &mut Vec<Finding>) {
             continue;
         }
         let name = format!("net.{}", key.join("."));
-        if findings.iter().any(|finding| finding.kind == Kind::ForwardingOff && finding.what.starts_with(&name)) {
+        if findings.iter().any(|finding| finding.is_of(Kind::ForwardingOff, &Object::Setting(name.clone()))) {
             continue;
         }
         match sysctl::Key::new(key).and_then(|key| sysctl::find(&key)) {
             Ok(Some(value)) if value == "0" => {
                 let what = format!("{name} is 0, and {} routes packets of containers", routers.join(", "));
-                let mut finding = Kind::ForwardingOff.finding(Level::Error, None, what);
-                finding.remedy = shell_words::sysctl(&name, "1");
-                findings.push(finding);
+                let remedy = shell_words::sysctl(&name, "1");
+                findings.push(Kind::ForwardingOff.finding(Level::Error, None, what).help(remedy));
             }
             Ok(Some(_)) if is_ipv6 => advertisements(findings),
             Ok(_) => (),
@@ -86,8 +84,7 @@ fn advertisements(findings: &mut Vec<Finding>) {
             let key = format!("net/ipv6/conf/{}/accept_ra", link.name);
             let what =
                 format!("{key} is 1: the node forwards IPv6, and takes no router advertisements on {}", link.name);
-            let remedy = shell_words::sysctl(&key, "2");
-            Finding { remedy, ..Kind::NoWayOut.finding(Level::Warning, None, what) }
+            Kind::NoWayOut.finding(Level::Warning, None, what).help(shell_words::sysctl(&key, "2"))
         })),
         Err(error) => findings.push(Kind::unseen(None, "router advertisements", &error)),
     }
@@ -116,9 +113,8 @@ fn crowded(count: u64, most: u64) -> Option<Finding> {
     }
     let level = if count >= most { Level::Error } else { Level::Warning };
     let what = format!("the table of connections has {count} of at most {most} (net.netfilter.nf_conntrack_max)");
-    let mut finding = Kind::ConnectionsFull.finding(level, None, what);
-    finding.remedy = format!("sysctl -w net.netfilter.nf_conntrack_max={}", most.saturating_mul(2));
-    Some(finding)
+    let more = format!("sysctl -w net.netfilter.nf_conntrack_max={}", most.saturating_mul(2));
+    Some(Kind::ConnectionsFull.finding(level, None, what).help(more))
 }
 
 /// Links of no container on which the kernel routes loopback addresses, if they are a way to all addresses or to a container's.
@@ -160,9 +156,7 @@ fn open_loopback(
         }
         let name = format!("net.ipv4.conf.{}.route_localnet", link.name.replace('.', "/"));
         let what = format!("{name} is on, and link {} is no container's", link.name);
-        let mut finding = Kind::LoopbackOpen.finding(Level::Warning, None, what);
-        finding.remedy = shell_words::sysctl(&name, "0");
-        findings.push(finding);
+        findings.push(Kind::LoopbackOpen.finding(Level::Warning, None, what).help(shell_words::sysctl(&name, "0")));
     }
     Ok(())
 }
@@ -191,9 +185,8 @@ fn services(search_path: &str, networks: &[Network], links: &[Link], findings: &
     match has_services {
         Ok(true) => {
             let what = format!("kube-proxy has rules, containers are on bridge {}, and {state}", bridge.name);
-            let mut finding = Kind::BridgeNetfilter.finding(Level::Warning, None, what);
-            finding.remedy = format!("modprobe br_netfilter; sysctl -w {key}=1");
-            findings.push(finding);
+            let steps = ["modprobe br_netfilter".to_owned(), format!("sysctl -w {key}=1")].map(Step::from);
+            findings.push(Kind::BridgeNetfilter.finding(Level::Warning, None, what).steps(steps));
         }
         Ok(false) => {}
         Err(error) => findings.push(Kind::unseen(None, "iptables", &error)),
@@ -219,9 +212,8 @@ fn ports(network: &Network, links: &[Link], findings: &mut Vec<Finding>) {
         if ports >= BRIDGE_PORTS_MANY {
             let level = if ports >= BRIDGE_PORTS_MAX { Level::Error } else { Level::Warning };
             let what = format!("bridge {name} has {ports} of at most {BRIDGE_PORTS_MAX} ports");
-            let mut finding = Kind::BridgeFull.finding(level, Some(&network.conf.name), what);
-            "Give further containers a network with a bridge of its own.".clone_into(&mut finding.remedy);
-            findings.push(finding);
+            let give = advice("Give further containers a network with a bridge of its own.");
+            findings.push(Kind::BridgeFull.finding(level, Some(&network.conf.name), what).help(give));
         }
     }
 }
@@ -232,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_table_of_connections_that_is_nearly_full_is_a_warning_and_a_full_one_an_error() {
-        let of = |count, most| crowded(count, most).map(|finding| (finding.level, finding.remedy));
+        let of = |count, most| crowded(count, most).map(|finding| (finding.level, finding.remedy.to_string()));
         let remedy = || "sysctl -w net.netfilter.nf_conntrack_max=200".to_owned();
         assert_eq!(of(89, 100), None);
         assert_eq!(of(90, 100), Some((Level::Warning, remedy())));

@@ -12,8 +12,7 @@ use libcni::{NetworkConf, PluginObject, Runtime};
 
 use crate::parsed_network::{Network, Plugin};
 
-use crate::doctor::{Finding, Kind, Level, Node, network_folders};
-use crate::shell_words::word;
+use crate::doctor::{Finding, Kind, Level, Node, advice, network_folders, tool};
 
 /// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -23,7 +22,7 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
     let mut report = match validate_folder(node.conf_dir, node.known) {
         Ok(report) => report,
         Err(error) => {
-            findings.push(Kind::unseen(None, &node.conf_dir.display().to_string(), &error.with_causes()));
+            findings.push(Kind::unseen(None, &node.conf_dir.display().to_string(), &error));
             return Vec::new();
         }
     };
@@ -55,10 +54,10 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
                 continue;
             }
             let what = format!("network {} cannot take containers", network.name);
-            let mut finding = Kind::NotReady.finding(Level::Error, Some(&network.name), what);
-            finding.evidence = error.with_causes().lines().map(str::to_owned).collect();
-            finding.remedy = format!("cnitool status {}", network.name);
-            findings.push(finding);
+            let lines: Vec<String> = error.with_causes().lines().map(str::to_owned).collect();
+            let answer = if let libcni::Error::Plugin(answer) = error { Some(answer.error.clone()) } else { None };
+            let finding = Kind::NotReady.finding(Level::Error, Some(&network.name), what).shown_by(lines);
+            findings.push(Finding { answer, ..finding.help(tool(["status", &network.name])) });
         }
     }
     makes_of.tell(findings);
@@ -116,19 +115,15 @@ fn faults(report: &Report, findings: &mut Vec<Finding>) {
         let Some(level) = grave.iter().map(|finding| finding.level).max() else { continue };
         let own = report.files_of_network(file).start;
         let network = report.networks.iter().find(|network| network.file == own).map(|network| &*network.conf.name);
-        let mut finding = Kind::Config.finding(level, network, format!("{} has faults", source.name));
-        finding.evidence = grave
-            .iter()
-            .map(|fault| {
-                let (line, column) = source.position(fault.span.start);
-                match source.text.is_empty() {
-                    true => fault.message.clone(),
-                    false => format!("line {line}, column {column}: {}", fault.message),
-                }
-            })
-            .collect();
-        finding.remedy = format!("cnitool validate {}", word(&report.sources[own].name));
-        findings.push(finding);
+        let lines = grave.iter().map(|fault| {
+            let (line, column) = source.position(fault.span.start);
+            match source.text.is_empty() {
+                true => fault.message.clone(),
+                false => format!("line {line}, column {column}: {}", fault.message),
+            }
+        });
+        let finding = Kind::Config.finding(level, network, format!("{} has faults", source.name)).shown_by(lines);
+        findings.push(finding.help(tool(["validate", &report.sources[own].name])));
     }
 }
 
@@ -141,10 +136,8 @@ impl Makes {
             return;
         }
         let what = format!("{others} of {} plugins in use are not of this suite", ours + others);
-        let mut finding = Kind::MixedMakes.finding(Level::Note, None, what);
-        finding.evidence = of(false).map(|(path, _)| path.display().to_string()).collect();
-        "Leave them if they are meant; cnitool install with --replace-foreign puts those of this suite in their place."
-            .clone_into(&mut finding.remedy);
-        findings.push(finding);
+        let leave = "Leave them if they are meant; cnitool install with --replace-foreign puts those of this suite in their place.";
+        let paths = of(false).map(|(path, _)| path.display().to_string());
+        findings.push(Kind::MixedMakes.finding(Level::Note, None, what).shown_by(paths).help(advice(leave)));
     }
 }

@@ -8,8 +8,7 @@ use crate::runtime_settings::{self, NETWORKS};
 use crate::validate::Report;
 use libcni::{Namespace, conflist};
 
-use crate::doctor::{Finding, Kind, Level, Node};
-use crate::shell_words::word;
+use crate::doctor::{Finding, Kind, Level, Node, advice, tool};
 
 /// A network of this name is its runtime's, which makes the configuration itself.
 const WITHOUT_FILE: &str = "nomad";
@@ -34,17 +33,14 @@ pub(crate) fn look(node: Node<'_>, report: &Report, findings: &mut Vec<Finding>)
 /// The finding that another runtime has networks.
 fn not_examined(Folder { runtime, path }: &Folder) -> Finding {
     let what = format!("{runtime} reads networks from {}, which this report is not about", path.display());
-    let mut finding = Kind::Unseen.finding(Level::Note, None, what);
-    finding.remedy = format!("cnitool doctor --conf-dir {}", word(&path.display().to_string()));
-    finding
+    Kind::Unseen.finding(Level::Note, None, what).help(tool(["doctor", "--conf-dir", &path.display().to_string()]))
 }
 
 /// The finding that a runtime's settings name a folder without networks.
 fn asked_and_empty(Folder { runtime, path }: &Folder) -> Finding {
     let what = format!("{runtime} reads networks from {}, as its settings say, and there is none", path.display());
-    let mut finding = Kind::NoNetwork.finding(Level::Error, None, what);
-    finding.remedy = format!("Put the network's file there, or correct the settings of {runtime}.");
-    finding
+    let put = advice(format!("Put the network's file there, or correct the settings of {runtime}."));
+    Kind::NoNetwork.finding(Level::Error, None, what).help(put)
 }
 
 /// The finding that no file of the folder can be used. `others` are folders that have files.
@@ -54,13 +50,14 @@ fn none(node: Node<'_>, report: &Report, others: &[Folder]) -> Finding {
         Err(_) => (
             format!("no network: there is no folder {dir}"),
             Vec::new(),
-            "Install a network add-on, which makes the folder. If your runtime reads another, name that by --conf-dir."
-                .to_owned(),
+            advice(
+                "Install a network add-on, which makes the folder. If your runtime reads another, name that by --conf-dir.",
+            ),
         ),
         Ok(_) if !report.sources.is_empty() => (
             format!("no network: no file in {dir} can be used"),
             report.sources.iter().map(|source| source.name.clone()).collect(),
-            format!("cnitool validate --conf-dir {}", word(&dir.to_string())),
+            tool(["validate", "--conf-dir", &dir.to_string()]),
         ),
         Ok(entries) => {
             let evidence = ignored(&entries.flatten().collect::<Vec<_>>());
@@ -68,22 +65,20 @@ fn none(node: Node<'_>, report: &Report, others: &[Folder]) -> Finding {
                 true => format!("no network: folder {dir} is empty"),
                 false => format!("no network: folder {dir} has no file *.conflist, *.conf or *.json"),
             };
-            let remedy =
+            let remedy = advice(
                 "The network add-on writes its file there when its pod on this node has started: see that pod's \
-                log. By hand, put a file there whose name ends in .conflist."
-                    .to_owned();
+                log. By hand, put a file there whose name ends in .conflist.",
+            );
             (what, evidence, remedy)
         }
     };
     if let Some(Folder { path, .. }) = others.first() {
-        remedy = format!("cnitool doctor --conf-dir {}", word(&path.display().to_string()));
+        remedy = tool(["doctor", "--conf-dir", &path.display().to_string()]);
     }
     evidence.extend(
         others.iter().map(|Folder { runtime, path }| format!("{runtime} reads {}, which has networks", path.display())),
     );
-    let mut finding = Kind::NoNetwork.finding(level(node), None, what);
-    (finding.evidence, finding.remedy) = (evidence, remedy);
-    finding
+    Kind::NoNetwork.finding(level(node), None, what).help(remedy).shown_by(evidence)
 }
 
 /// Names that no runtime reads, sorted, of many the first.
@@ -161,8 +156,8 @@ mod tests {
         let finding = none(node, &report, &[Folder { runtime: "k3s", path: "/srv/k3s".into() }]);
         assert_eq!(finding.level, Level::Error);
         assert_eq!(finding.what, format!("no network: folder {} is empty", base.display()));
-        assert_eq!(finding.evidence, ["k3s reads /srv/k3s, which has networks"]);
-        assert_eq!(finding.remedy, "cnitool doctor --conf-dir /srv/k3s");
+        assert_eq!(finding.lines().collect::<Vec<_>>(), ["k3s reads /srv/k3s, which has networks"]);
+        assert_eq!(finding.remedy.to_string(), "cnitool doctor --conf-dir /srv/k3s");
     }
 
     /// RKE2's containerd has the usual folder, for which `install --platform rke2` also installs.

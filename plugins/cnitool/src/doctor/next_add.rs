@@ -15,7 +15,7 @@ use netops::route::{self, Route};
 use netops::sysctl::{self, NoIpv6};
 use netops::{Family, Kernel, addr};
 
-use crate::doctor::{Finding, Kind, Level};
+use crate::doctor::{Finding, Kind, Level, Object, Step, Subject, advice};
 use crate::parsed_network::{Network, Plugin};
 
 /// The MTU of a new veth or bridge whose network names none: `ETH_DATA_LEN` of linux/if_ether.h.
@@ -102,9 +102,7 @@ impl Node<'_> {
             return;
         }
         let name = &link.name;
-        let is_known =
-            |finding: &Finding| finding.kind == Kind::GatewayAddress && finding.what.contains(&format!("link {name} "));
-        if findings.iter().any(is_known) {
+        if findings.iter().any(|finding| finding.is_of(Kind::GatewayAddress, &Object::Link(name.clone()))) {
             return;
         }
         let has: Vec<String> = of_ipv4().map(ToString::to_string).collect();
@@ -113,37 +111,39 @@ impl Node<'_> {
             "bridge {name} has address {}, and the network's gateway is {wanted}: ADD refuses it",
             has.join(", ")
         );
-        let mut finding = Kind::GatewayAddress.finding(Level::Error, Some(&network.name), what);
         let name = word(name);
         // With another prefix length: the new one comes first, so no container loses its way in between.
         let other_length = of_ipv4().find_map(|own| Some((own, wanted_nets.iter().find(|net| net.ip() == own.ip())?)));
         let user = of_ipv4().find_map(|own| self.container_by(own.ip(), &network.name));
         let why_kept = self.why_kept(link);
-        finding.remedy = match self.has_ports(link) {
+        let remedy = match self.has_ports(link) {
             _ if let Some((own, net)) = other_length.filter(|_| why_kept.is_none()) => {
-                format!("ip address add {net} dev {name}; ip address del {own} dev {name}")
+                [format!("ip address add {net} dev {name}"), format!("ip address del {own} dev {name}")]
+                    .map(Step::from)
+                    .into()
             }
-            _ if let Some(container) = user => format!(
+            _ if let Some(container) = user => vec![advice(format!(
                 "Give the network its old gateway again, which {container} has, or start its containers anew once all have ended."
-            ),
+            ))],
             _ if let Some(why) = why_kept => {
                 let fits = |own: &&IpNetwork| {
                     wanted_nets.iter().any(|net| own.network() == net.network() && own.prefix() == net.prefix())
                 };
                 let gateway = of_ipv4().find(fits).map_or(String::new(), |own| format!(", or gateway {}", own.ip()));
-                format!(
+                vec![advice(format!(
                     "Give network {} another key bridge{gateway}: {name} {why}. Key forceAddress would take {} from {name}, with its routes.",
                     network.name,
                     has.join(", ")
-                )
+                ))]
             }
-            _ if of_ipv4().any(is_used) => {
-                format!("Give network {} another key bridge: {name} is the gateway of other containers.", network.name)
-            }
-            true => has.iter().map(|own| format!("ip address del {own} dev {name}")).collect::<Vec<_>>().join("; "),
-            false => format!("ip link delete {name}"),
+            _ if of_ipv4().any(is_used) => vec![advice(format!(
+                "Give network {} another key bridge: {name} is the gateway of other containers.",
+                network.name
+            ))],
+            true => has.iter().map(|own| format!("ip address del {own} dev {name}").into()).collect(),
+            false => vec![format!("ip link delete {name}").into()],
         };
-        findings.push(finding);
+        findings.push(Kind::GatewayAddress.finding(Level::Error, Some(&network.name), what).steps(remedy));
     }
 
     fn has_ports(&self, link: &Link) -> bool {
@@ -201,12 +201,12 @@ impl Node<'_> {
                 attachment.full_name(),
                 other.name
             );
-            let mut finding = Kind::DuplicateAddress.finding(Level::Warning, Some(&network.name), what);
-            finding.remedy = match &other.origin {
+            let give = match &other.origin {
                 Origin::File(_) => "Give one of the networks another range.".to_owned(),
                 _ => format!("Give the network its old name {} again, or end the containers of that one.", other.name),
             };
-            findings.push(finding);
+            let finding = Kind::DuplicateAddress.finding(Level::Warning, Some(&network.name), what).help(advice(give));
+            findings.push(Finding { subject: Some(Subject::of(other, attachment)), ..finding });
         }
     }
 
@@ -248,23 +248,18 @@ impl Node<'_> {
         let is_met = |dst: &IpNetwork| is_within(dst) && (router.link.is_some() || is_single(dst));
         for (kind, dst) in self.refusing.iter().filter(|(_, dst)| is_met(dst)) {
             let what = format!("route {kind} {dst} refuses packets to addresses that the network gives to containers");
-            let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
-            finding.remedy = format!("ip route del {kind} {dst}");
-            findings.push(finding);
+            let finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
+            findings.push(finding.help(format!("ip route del {kind} {dst}")));
         }
         for route in self.routes.iter().filter(in_way) {
             let link = route.link.and_then(|index| self.links.iter().find(|link| link.index == index));
             let Some(link) = link.filter(|link| !is_of_containers(link)) else { continue };
             let via = route.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
             let (dst, name) = (route.dst, &link.name);
-            let is_renamed = |finding: &Finding| {
-                finding.kind == Kind::LinkGone && finding.what.contains(&format!(" is called {name} now"))
-            };
-            if findings.iter().any(is_renamed) {
+            if findings.iter().any(|finding| finding.is_of(Kind::LinkGone, &Object::Link(name.clone()))) {
                 continue;
             }
             let what = format!("route {dst}{via} dev {name} leads to addresses that the network gives to containers");
-            let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
             let own = self.addresses_of(link).iter().find(|own| own.network() == dst.network());
             // A bridge that no port, no route and no container needs, as docker0 without containers.
             let is_idle = |own: &&IpNetwork| {
@@ -273,15 +268,16 @@ impl Node<'_> {
                     && self.why_kept(link).is_none()
                     && !is_used(own)
             };
-            finding.remedy = match own.filter(|_| route.gateway.is_none()) {
-                Some(own) if is_idle(&own) => format!(
-                    "Give the network another subnet: link {name} has address {own}. If nothing uses it, ip address del {own} dev {}",
-                    word(name)
-                ),
-                Some(own) => format!("Give the network another subnet: link {name} has address {own}."),
-                None => format!("ip route del {dst}{via} dev {}", word(name)),
+            let other = |own| format!("Give the network another subnet: link {name} has address {own}.");
+            let steps: Vec<Step> = match own.filter(|_| route.gateway.is_none()) {
+                Some(own) if is_idle(&own) => vec![
+                    advice(other(own) + " If nothing uses it:"),
+                    format!("ip address del {own} dev {}", word(name)).into(),
+                ],
+                Some(own) => vec![advice(other(own))],
+                None => vec![format!("ip route del {dst}{via} dev {}", word(name)).into()],
             };
-            findings.push(finding);
+            findings.push(Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what).steps(steps));
         }
     }
 
@@ -302,9 +298,9 @@ impl Node<'_> {
                 let name = &link.name;
                 let what =
                     format!("subnet {net} is within {}/{}, the network of link {name}", own.network(), own.prefix());
-                let mut finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
-                finding.remedy = format!("Give the network another subnet: link {name} has address {own}.");
-                findings.push(finding);
+                let finding = Kind::RouteElsewhere.finding(Level::Warning, Some(&network.name), what);
+                let other = format!("Give the network another subnet: link {name} has address {own}.");
+                findings.push(finding.help(advice(other)));
             }
         }
     }
@@ -313,27 +309,26 @@ impl Node<'_> {
         if !gateways.iter().any(IpNetwork::is_ipv6) {
             return;
         }
-        let (what, remedy) = match sysctl::find_ipv6_refusal(router.link.as_deref().unwrap_or("default")) {
+        let link = router.link.as_deref().unwrap_or("default");
+        let (what, remedy): (String, Step) = match sysctl::find_ipv6_refusal(link) {
             Ok(Some(NoIpv6::Kernel)) => (
                 "the network has IPv6 addresses, and the kernel runs without IPv6".to_owned(),
-                "Boot the node without ipv6.disable=1, or take the IPv6 addresses from the network.".to_owned(),
+                advice("Boot the node without ipv6.disable=1, or take the IPv6 addresses from the network."),
             ),
             Ok(Some(NoIpv6::Disabled(key))) => {
                 // STATUS of the network gives the same reason, without a command.
-                let is_same = |finding: &Finding| {
-                    finding.kind == Kind::NotReady
-                        && finding.network.as_ref() == Some(&network.name)
-                        && finding.evidence.iter().any(|line| line.contains(&key.name()))
-                };
-                findings.retain(|finding| !is_same(finding));
-                (format!("the network has IPv6 addresses, and {key} is 1"), shell_words::sysctl(&key.name(), "0"))
+                let name = network.network_name().ok();
+                let same = name.and_then(|name| interface::status::without_ipv6(&name, link));
+                findings.retain(|finding| same.is_none() || finding.answer != same);
+                (
+                    format!("the network has IPv6 addresses, and {key} is 1"),
+                    shell_words::sysctl(&key.name(), "0").into(),
+                )
             }
             Ok(None) => return,
             Err(error) => return findings.push(Kind::unseen(Some(&network.name), "IPv6 of the node", &error)),
         };
-        let mut finding = Kind::Ipv6Disabled.finding(Level::Error, Some(&network.name), what);
-        finding.remedy = remedy;
-        findings.push(finding);
+        findings.push(Kind::Ipv6Disabled.finding(Level::Error, Some(&network.name), what).help(remedy));
     }
 
     /// Of a network without containers: the MTU that the next one gets.
@@ -353,9 +348,8 @@ impl Node<'_> {
         if asked > u64::from(narrow.mtu_bytes) {
             let of = if key.is_some() { "mtu is" } else { "the network sets no mtu, so that of containers is" };
             let what = format!("{of} {asked}, and that of {}, the way out, {}", narrow.name, narrow.mtu_bytes);
-            let mut finding = Kind::Mtu.finding(Level::Warning, Some(&network.name), what);
-            finding.remedy = format!("Set mtu to {} or less.", narrow.mtu_bytes);
-            findings.push(finding);
+            let set = advice(format!("Set mtu to {} or less.", narrow.mtu_bytes));
+            findings.push(Kind::Mtu.finding(Level::Warning, Some(&network.name), what).help(set));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! `cnitool doctor`: the findings as text and JSON, the exit status, and what `--fix` removes.
 
-use super::{Checks, Examined, Finding, Fix, Level, Node, command_lines, examine};
+use super::{Checks, Examined, Finding, Fix, Level, Node, Subject, examine};
 use crate::args::{Doctor, Gc};
 use crate::gc;
 use crate::output::{Output, say};
 use crate::settings::Settings;
-use cni_spec::text::visible;
+use cni_suite::text::visible;
 use libcni::conflist;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -63,7 +63,7 @@ pub(crate) async fn look(settings: &Settings, checks: Checks, probes: bool) -> E
     let node = Node { runtime, conf_dir, known: crate::keys::ALL, inventory: &settings.inventory, probes, checks };
     let mut examined = examine(node).await;
     for finding in &mut examined.findings {
-        finding.remedy = command_lines(&finding.remedy, &settings.folders);
+        finding.remedy.with_options(&settings.folders);
     }
     examined
 }
@@ -134,12 +134,12 @@ fn print(findings: &[Finding], unexamined: &[String]) -> anyhow::Result<()> {
     for finding in findings {
         let place = finding.network.as_ref().map_or(String::new(), |network| format!(" network {network}:"));
         let mut lines = vec![format!("{}[{}]:{place} {}", finding.level, finding.kind.as_str(), finding.what)];
-        lines.extend(finding.evidence.iter().take(EVIDENCE_MAX).map(|line| format!("  | {line}")));
+        lines.extend(finding.lines().take(EVIDENCE_MAX).map(|line| format!("  | {line}")));
         if let Some(more) = finding.evidence.len().checked_sub(EVIDENCE_MAX).filter(|more| *more > 0) {
             lines.push(format!("  | and {more} more; --json has all"));
         }
         lines.push(format!("  {}", finding.consequence()));
-        if !finding.remedy.is_empty() {
+        if !finding.remedy.0.is_empty() {
             lines.push(format!("  help: {}", finding.remedy));
         }
         // Names of files and text of plugins: nothing of them may act on a terminal.
@@ -149,9 +149,12 @@ fn print(findings: &[Finding], unexamined: &[String]) -> anyhow::Result<()> {
 }
 
 fn to_json(finding: &Finding) -> Value {
+    let subjects: BTreeSet<_> = finding.subjects().collect();
     json!({
         "kind": finding.kind.as_str(), "level": finding.level.as_str(), "network": finding.network, "what": finding.what,
-        "evidence": finding.evidence, "consequence": finding.consequence(), "remedy": finding.remedy,
+        "attachments": subjects.into_iter().map(Subject::to_json).collect::<Vec<_>>(),
+        "evidence": finding.lines().collect::<Vec<_>>(), "consequence": finding.consequence(),
+        "remedy": finding.remedy.to_string(), "commands": finding.remedy.commands().collect::<Vec<_>>(),
         "fixable": finding.fix.is_some(),
     })
 }

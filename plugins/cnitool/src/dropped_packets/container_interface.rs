@@ -1,7 +1,6 @@
 //! The container's side: its interface and addresses, from inside its namespace.
 
 use std::cell::OnceCell;
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -15,13 +14,14 @@ use super::host_routes::outside;
 use super::mtu::IPV6_MIN_MTU;
 use super::rows::{At, Evidence, name, of, rows};
 use super::way_to_container::{Carrier, sets};
+use crate::doctor::{ANEW, Unread, advice};
 use crate::node_networks::{Attachment, Network};
 use crate::shell_words::{self, word};
 
 rows! {
     ContainerSide Error without_interface: "the container has no interface {0}";
     LinkDown Error without_end: "the host's end of {0} in the container is not on the node"
-        help "Start the container anew.";
+        advice "Start the container anew.";
     ContainerSide Error down_inside: "{0} in the container is down"
         help "nsenter --net={1} ip link set {0} up";
     ContainerSide Error mute_inside: "{0} in the container neither asks nor answers for Ethernet addresses (NOARP)"
@@ -33,13 +33,10 @@ rows! {
         help "nsenter --net={2} ip address del {1} dev {0}; nsenter --net={2} ip address add {1} dev {0}";
 }
 
-/// The container's interface.
 pub(super) struct Inside {
     pub(super) kernel: Kernel,
     pub(super) link: Link,
-    /// The container's addresses.
     pub(super) held: Vec<Address>,
-    /// The path of its namespace.
     netns: String,
     /// The routes to other networks, and the main tables, by family, read when a check first asks for them.
     ways: OnceCell<[Option<Route>; 2]>,
@@ -55,12 +52,12 @@ pub(super) enum Looked {
     Missing {
         is_fault: bool,
     },
-    Unseen(String),
+    Unseen(Unread),
 }
 
 impl Looked {
     pub(super) fn of(network: &Network, attachment: &Attachment, carrier: &Carrier) -> Self {
-        let unseen = |error: &dyn fmt::Display| Self::Unseen(format!("the container's side: {error}"));
+        const SIDE: &str = "the container's side";
         let inside = match Inside::read(attachment) {
             Ok(Some(inside)) => inside,
             // Plugin loopback sets lo up, whatever the name of the interface.
@@ -68,7 +65,7 @@ impl Looked {
                 let is_fault = network.plugins.iter().any(|plugin| on_node::plugin_of(plugin) != "loopback");
                 return Self::Missing { is_fault };
             }
-            Err(error) => return unseen(&error),
+            Err(error) => return Self::Unseen(Unread::new(SIDE, &*error)),
         };
         let is_without_end = is_without_end(attachment, carrier, &inside.link);
         // By key `disableContainerInterface` it is down, and the container sets it up.
@@ -80,7 +77,8 @@ impl Looked {
         if attachment.addresses.iter().any(is_missing)
             && let Some(guest) = find_guest(&inside.kernel, &inside.link)
         {
-            return unseen(&format!("{} is {guest}, which may have its addresses", inside.link.name));
+            let why = format!("{} is {guest}, which may have its addresses", inside.link.name);
+            return Self::Unseen(Unread::told(SIDE, why).expected());
         }
         Self::At(inside)
     }
@@ -104,7 +102,6 @@ impl Inside {
         Ok(Some(Self { kernel, link, held, netns, ways: OnceCell::new(), tables: OnceCell::new() }))
     }
 
-    /// The route to other networks.
     pub(super) fn way(&self, family: Family) -> Option<&Route> {
         let [v4, v6] = self.ways.get_or_init(|| Family::BOTH.map(|of| route::lookup(&self.kernel, outside(of)).ok()));
         if family == Family::V4 { v4.as_ref() } else { v6.as_ref() }
@@ -154,10 +151,10 @@ impl At<'_> {
             Carrier::Stacked { master: Some(master), .. } if is_without_master => {
                 format!("Bring link {master} back, or set key master to another one; then start the container anew.")
             }
-            _ => "Start the container anew.".to_owned(),
+            _ => ANEW.to_owned(),
         };
         let is_fault = matches!(self.looked, Looked::Missing { is_fault: true });
-        is_fault.then(|| of([&self.attachment.id.ifname]).and([anew])).into_iter().collect()
+        is_fault.then(|| of([&self.attachment.id.ifname]).and([advice(anew)])).into_iter().collect()
     }
 
     fn without_end(&self) -> Vec<Evidence> {

@@ -14,6 +14,7 @@ use super::host_routes::{is_global, outside};
 use super::routing::Routing;
 use super::rows::{At, Evidence, of, rows};
 use super::way_to_container::{Carrier, is_by_design};
+use crate::doctor::{Step, advice};
 use crate::node_networks::Attachment;
 use crate::shell_words::word;
 
@@ -28,9 +29,9 @@ rows! {
     ContainerSide Error other_source: "the container's {0} packets to other networks have source {1}, and the node's route to it does not lead to {2}";
     ContainerSide Warning other_link: "the container's {0} route out leads by its link {1}, which no attachment in the cache made, and not by {2}";
     NoWayOut Error gateway_on_master: "the container's {0} route out leads by {1}, the node's address on {2}, which a {3} on {2} does not reach"
-        help "Set key gateway to a router of the network of {2}, and start the container anew.";
+        advice "Set key gateway to a router of the network of {2}, and start the container anew.";
     ContainerSide Warning led_astray: "in the container, {0} is the subnet of link {1}, {2}"
-        help "Give link {1} in the container another subnet than {0}.";
+        advice "Give link {1} in the container another subnet than {0}.";
     ContainerSide Warning refused_others: "in the container, route {0} {1} refuses packets to {2}"
         help "nsenter --net={3} ip route del {0} {1}";
 }
@@ -59,16 +60,17 @@ impl At<'_> {
     }
 
     /// The families by which ADD gave the container a way out that it has not, with what refuses its packets.
-    fn lost_ways(&self) -> impl Iterator<Item = (&Inside, Family, Option<(String, String)>)> {
+    fn lost_ways(&self) -> impl Iterator<Item = (&Inside, Family, Option<(String, Step)>)> {
         let lost = self.ways().filter(|(_, family, way)| way.is_none() && self.has_way_out(*family));
         lost.map(|(inside, family, _)| {
             let own = self.attachment.addresses.iter().copied().find(|own| Family::from(*own) == family);
-            let refusal = inside.routing().refusal(own, outside(family)).map(|found| (found.what, found.remedy));
+            let refusal =
+                inside.routing().refusal(own, outside(family)).map(|found| (found.what, Step::from(found.remedy)));
             let refused = refusal.or_else(|| {
                 let routes = route::list(&inside.kernel, Some(inside.link.index), Some(MAIN_TABLE), family);
                 let ip = inside.program();
                 let is_there = routes.unwrap_or_default().iter().any(|route| route.dst.prefix() == 0);
-                let see = format!("Remove it: see {ip} rule, and {ip} route show table all.");
+                let see = advice(format!("Remove it: see {ip} rule, and {ip} route show table all."));
                 is_there.then(|| ("a rule of routing or another table".to_owned(), see))
             });
             (inside, family, refused)
@@ -203,12 +205,13 @@ impl At<'_> {
             let (to, name) = (outside(family), word(&other.name));
             // Two halves take the place of a default route.
             let is_out = |route: &Route| route.dst.prefix() <= 1 || route.dst.contains(to);
-            let mut remedy = inside.routing().without((index, &name), family, is_out);
+            let without = inside.routing().without((index, &name), family, is_out);
+            let mut remedy: Vec<Step> = without.into_iter().map(Step::from).collect();
             if remedy.is_empty() {
                 let see = inside.ip(&format!("route get {to}"));
-                remedy.push(format!(
+                remedy.push(advice(format!(
                     "Remove the rule of routing or the route in the container that leads there: see {see}."
-                ));
+                )));
             }
             Some(of([&family, &other.name, &inside.link.name]).and(remedy))
         };
@@ -295,7 +298,7 @@ impl At<'_> {
             let on = if is_own { inside.link.name.as_str() } else { "another interface" };
             Some(format!("in the container, {family} leads out {by} on {on}"))
         };
-        let rules = self.attachment.rules.iter().filter(|_| self.network.is_read).cloned();
+        let rules = self.attachment.rules.iter().filter(|_| self.network.is_read).map(ToString::to_string);
         let out = self.routed().filter_map(|family| {
             let way = self.sight.out(family)?;
             let via = way.gateway.map_or(String::new(), |gateway| format!(" by {gateway}"));

@@ -12,7 +12,7 @@ use super::host_routes::{is_global, outside};
 use super::routing::destination;
 use super::rows::{At, name};
 use super::{Level, Reason, Sight};
-use crate::doctor::Kind;
+use crate::doctor::{Kind, Remedy, Step, advice};
 use crate::shell_words::word;
 
 impl Sight<'_> {
@@ -108,7 +108,8 @@ impl Sight<'_> {
         }
         let name = &out.name;
         let what = format!("the node's {family} route out leads to {name}, where no other networks are");
-        let remedy = [format!("Give the node its default route of {family} by another link than {name} again.")];
+        let remedy =
+            [advice(format!("Give the node its default route of {family} by another link than {name} again."))];
         Some(Reason::new(Kind::NoWayOut, Level::Warning, what).mended_by(remedy))
     }
 
@@ -126,7 +127,7 @@ impl Sight<'_> {
         let name = &out.name;
         let what =
             format!("link {name}, the way out in {family}, has no {family} address, nor has another link of the node");
-        let remedy = [format!("Give link {name} its addresses and routes again.")];
+        let remedy = [advice(format!("Give link {name} its addresses and routes again."))];
         Some(Reason::new(Kind::NoWayOut, Level::Warning, what).mended_by(remedy))
     }
 
@@ -152,13 +153,13 @@ impl Sight<'_> {
         }
         if has_default {
             let what = format!("a rule of routing, or another table, refuses {family} packets to other networks");
-            let remedy = [format!("Remove it: see ip rule, and ip route get {}.", outside(family))];
+            let remedy = [advice(format!("Remove it: see ip rule, and ip route get {}.", outside(family)))];
             return reason(Level::Warning, what).mended_by(remedy);
         }
         let why = format!("the node has no {family} route out: packets reach its own networks only");
         let other = if family == Family::V4 { Family::V6 } else { Family::V4 };
         let Some((link, _)) = self.link_out(other) else {
-            let (level, remedy) = self.without_any_way().unzip();
+            let (level, remedy) = self.without_any_way().map(|(level, text)| (level, advice(text))).unzip();
             return reason(level.unwrap_or(Level::Note), why).shared("the node has no route out").mended_by(remedy);
         };
         if let Some(reason) = self.way_without_address(other, link) {
@@ -175,7 +176,7 @@ impl Sight<'_> {
             let remedy = format!(
                 "Give the node a default route of {family} by {link_name}, if containers have to reach other networks by it."
             );
-            return reason(level, what).mended_by([remedy]);
+            return reason(level, what).mended_by([advice(remedy)]);
         }
         let key = ["ipv6", "conf", link_name, "disable_ipv6"];
         if family == Family::V6 && self.setting(&key).as_deref() == Some("1") {
@@ -183,7 +184,8 @@ impl Sight<'_> {
             let remedy = format!(
                 "Set {key} to 0, and give {link_name} its IPv6 address and default route, if containers have to reach other networks by IPv6."
             );
-            return reason(Level::Note, format!("the node has no IPv6 route out, and {key} is 1")).mended_by([remedy]);
+            return reason(Level::Note, format!("the node has no IPv6 route out, and {key} is 1"))
+                .mended_by([advice(remedy)]);
         }
         reason(Level::Note, why)
     }
@@ -207,7 +209,7 @@ impl Sight<'_> {
             false => ("its other end is down, or no cable is in it", "Connect it, or set its other end up."),
         };
         let what = format!("link {name}, the way out, has no carrier: {why}");
-        Some(Reason::new(kind, level, what).mended_by([remedy.to_owned()]))
+        Some(Reason::new(kind, level, what).mended_by([advice(remedy)]))
     }
 
     /// The way out is a port of a bridge. Where that has the node's addresses, the node has moved to it, and its routes have not.
@@ -227,9 +229,11 @@ impl Sight<'_> {
             self.addresses(bridge).any(|own| Family::from(own.ip()) == family && !self.is_gateway(own.ip()));
         let bridge = &bridge.name;
         let remedy = match (has_of_node, has(link)) {
-            (true, _) => format!("Give the node its {family} default route by {bridge} instead of {name}."),
-            (false, true) => format!("Give {bridge} the {family} addresses and the {family} default route of {name}."),
-            (false, false) => format!("ip{option} route del default dev {}", word(name)),
+            (true, _) => advice(format!("Give the node its {family} default route by {bridge} instead of {name}.")),
+            (false, true) => {
+                advice(format!("Give {bridge} the {family} addresses and the {family} default route of {name}."))
+            }
+            (false, false) => format!("ip{option} route del default dev {}", word(name)).into(),
         };
         let what =
             format!("link {name}, the {family} way out, is a port of bridge {bridge}, which has the node's addresses");
@@ -254,15 +258,18 @@ impl Sight<'_> {
         }
         let name = &bridge.name;
         let (why, remedy) = match others().find(|port| !passes(port)) {
-            Some(port) => why_lost(port),
+            Some(port) => {
+                let (why, step) = why_lost(port);
+                (why, vec![step])
+            }
             None if self.ports(bridge).next().is_none() => return None,
             None => (
                 "none of its ports leads to other networks, or the next hop does not answer there".to_owned(),
-                format!("Give {name} its port to other networks again: ip link set LINK master {name}"),
+                vec![advice(format!("Give {name} its port to other networks again (ip link set LINK master {name})."))],
             ),
         };
         let what = format!("bridge {name}, the {family} way out, has lost its port to other networks: {why}");
-        Some(Reason::new(Kind::LinkDown, Level::Warning, what).mended_by([remedy]))
+        Some(Reason::new(Kind::LinkDown, Level::Warning, what).mended_by(remedy))
     }
 
     /// Whether the node has asked for the next hop of its way out by the link, and none has answered.
@@ -273,17 +280,17 @@ impl Sight<'_> {
 }
 
 /// Why a port passes on nothing, with the remedy.
-fn why_lost(port: &Link) -> (String, String) {
+fn why_lost(port: &Link) -> (String, Step) {
     let name = word(&port.name);
     match () {
-        () if !port.up => (format!("{} is down", port.name), format!("ip link set {name} up")),
+        () if !port.up => (format!("{} is down", port.name), format!("ip link set {name} up").into()),
         () if !port.carrier => (
             format!("{} has no carrier, as its other end is down, or no cable is in it", port.name),
-            "Connect it, or set its other end up.".to_owned(),
+            advice("Connect it, or set its other end up."),
         ),
         () => (
             format!("{} is a port that passes on nothing", port.name),
-            format!("ip link set {name} type bridge_slave state 3"),
+            format!("ip link set {name} type bridge_slave state 3").into(),
         ),
     }
 }
@@ -304,7 +311,7 @@ impl At<'_> {
                 let mut reason = sight.without_way(family);
                 // ADD gave it no way out either.
                 if !self.has_way_out(family) {
-                    reason.remedy.clear();
+                    reason.remedy = Remedy::default();
                 }
                 Some(reason)
             }

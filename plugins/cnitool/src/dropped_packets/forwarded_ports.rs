@@ -16,7 +16,7 @@ rows! {
     PortGone Warning lost_in_part: "{0}: {1}"
         all "a rule that all ports share is gone";
     PortGone Error of_lost_address: "{0} of the node leads nowhere: no link has {1}"
-        help "Give the node address {1} again, or start the container anew with another one.";
+        advice "Give the node address {1} again, or start the container anew with another one.";
     PortGone Error without_rule: "{0} of the node does not lead to it{1}: the rule that ADD made is gone"
         all "no rule forwards {0} of the node{1}, which a living container asked for";
     // Packets to 127.0.0.1 leave the node's loopback link only if the link to the container lets them.
@@ -38,7 +38,6 @@ type Taker = (Option<IpAddr>, String);
 
 /// The ports of the node that living attachments asked for or have.
 pub(super) struct Ports<'a> {
-    /// The forwarded ports, by protocol and port.
     wanted: BTreeMap<(u8, u16), Vec<Wanted<'a>>>,
     /// The processes that listen on such a port.
     taken: BTreeMap<(u8, u16), Vec<Taker>>,
@@ -204,9 +203,7 @@ impl At<'_> {
 impl Attachment {
     /// Whether the node has a rule that masquerades packets of a family.
     fn is_masqueraded(&self, family: Family) -> bool {
-        self.rules.iter().filter(|rule| rule.contains("masquerade")).any(|rule| {
-            let address = rule.rsplit_once("masquerade of ").and_then(|(_, address)| address.parse::<IpAddr>().ok());
-            address.is_none_or(|address| Family::from(address) == family)
-        })
+        let masquerades = self.rules.iter().filter(|rule| rule.masquerades_by.is_some());
+        masquerades.map(|rule| rule.address).any(|of| of.is_none_or(|address| Family::from(address) == family))
     }
 }

@@ -23,7 +23,7 @@ rows! {
     GatewayAddress Error unused_gateways: "link {0} does not use the gateway's address {1} (dadfailed): another on it had the address"
         help "ip address del {1} dev {0}; ip address add {1} dev {0} nodad";
     GatewayAddress Error not_local: "the node's routing does not take packets to the gateway's address {0} for its own"
-        help "Remove the rule that comes before table local: see ip rule, and ip route get {0}.";
+        advice "Remove the rule that comes before table local: see ip rule, and ip route get {0}.";
     GatewayAddress Warning without_link_local: "link {0} has no link-local address: other hosts do not reach containers by IPv6"
         help "ip address add {1}/64 dev {0}";
     // A bridge that lost its last port has none, and keeps none if one is set then.
@@ -62,7 +62,7 @@ impl At<'_> {
     }
 
     fn mute(&self) -> Vec<Evidence> {
-        self.router_links().filter(|link| is_mute(link)).map(|link| of([&link.name])).collect()
+        self.router_links().filter(|link| is_mute(link)).map(|link| of([&link.name]).on_link(&link.name)).collect()
     }
 
     /// Pairs of a router's link and a gateway for which something holds.
@@ -100,7 +100,10 @@ impl At<'_> {
 
     fn unused_gateways(&self) -> Vec<Evidence> {
         let refused = self.pairs(|router, gateway| self.sight.host.refuses(router, gateway.ip()));
-        refused.iter().map(|(router, gateway)| of([router, gateway]).and(self.routes_lost_with(router))).collect()
+        refused
+            .iter()
+            .map(|(router, gateway)| of([router, gateway]).and(self.routes_lost_with(router)).on_link(router))
+            .collect()
     }
 
     /// A rule of routing comes before the table of the node's own addresses, so packets to the gateway are not for the node.
@@ -128,7 +131,7 @@ impl At<'_> {
         let links = links.filter(|link| link.mtu_bytes >= IPV6_MIN_MTU);
         let links = links.filter(|link| self.is(&["ipv6", "conf", &link.name, "disable_ipv6"], "0"));
         let links = links.filter(|link| !self.sight.host.addresses_of(&link.name).iter().any(is_link_local));
-        links.filter_map(|link| Some(of([&link.name, &link_local(link.mac?)]))).collect()
+        links.filter_map(|link| Some(of([&link.name, &link_local(link.mac?)]).on_link(&link.name))).collect()
     }
 
     fn without_mac(&self) -> Vec<Evidence> {
@@ -136,7 +139,7 @@ impl At<'_> {
         let found = links.filter_map(|link| Some((link, link.mac.filter(|mac| !mac.is_of_one_link())?)));
         let evidence = |(link, mac): (&Link, Mac)| {
             let wanted = self.sight.mac_at_add(&link.name).filter(|mac| mac.is_of_one_link());
-            of([&link.name, &mac, &wanted.unwrap_or_else(Mac::random)])
+            of([&link.name, &mac, &wanted.unwrap_or_else(Mac::random)]).on_link(&link.name)
         };
         found.map(evidence).collect()
     }
@@ -161,7 +164,7 @@ impl At<'_> {
             let wider = host.find(router).filter(is_narrow).map(|_| format!("ip link set {} mtu 1500", word(router)));
             let add = format!("ip address add {gateway} dev {}", word(router));
             let remedy = wider.into_iter().chain(replaced).chain([add]).chain(self.routes_lost_with(router));
-            of([&router, &gateway, &instead]).and(remedy)
+            of([&router, &gateway, &instead]).and(remedy).on_link(router)
         };
         self.pairs(|router, gateway| !self.has_gateway(router, gateway)).into_iter().map(evidence).collect()
     }

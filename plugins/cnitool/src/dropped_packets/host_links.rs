@@ -7,6 +7,7 @@ use netops::link::{Link, Port, PortFault};
 use super::container_interface::Looked;
 use super::rows::{At, Evidence, name, of, rows};
 use super::way_to_container::Carrier;
+use crate::doctor::tool;
 use crate::node_networks::{HostLink, Maker};
 use crate::shell_words::{sysctl, word};
 
@@ -18,15 +19,15 @@ rows! {
     // Nothing but its network's file says that the container was on a bridge.
     LinkDown Error loose: "link {0} is no port of a bridge, and its network is one of plugin bridge"
         all "links of living containers, which the cache does not have, are no ports of a bridge"
-        help "Start the container anew.";
+        advice "Start the container anew.";
     LinkDown Error enslaved: "link {0} is a port of {1}, and the node routes packets to it by no bridge"
         help "ip link set {0} nomaster";
     LinkDown Warning without_carrier: "{0} has no carrier: its other end is down, or no cable is in it"
-        help "Connect it, or set its other end up.";
+        advice "Connect it, or set its other end up.";
     LinkGone Warning without_master(true): "link {0}, which the container's {1} is stacked on, is called {2} now"
-        help "Set key master to {2}, or give the link its old name: the next ADD looks for {0}.";
+        advice "Set key master to {2}, or give the link its old name: the next ADD looks for {0}.";
     LinkGone Error without_master(false): "link {0}, which the container's {1} is stacked on, is gone"
-        help "Bring link {0} back, or set key master to another one; then start the container anew.";
+        advice "Bring link {0} back, or set key master to another one; then start the container anew.";
     LinkGone Error without_bridge: "bridge {0} is gone";
     // Its ports work, and the next ADD makes a second one.
     LinkGone Warning renamed: "bridge {0} is called {1} now, and the next ADD makes another one";
@@ -75,8 +76,7 @@ impl At<'_> {
 
     fn lost_shapers(&self) -> Vec<Evidence> {
         let own = self.shapers();
-        let repair =
-            (self.attachment.maker == Maker::ThisSuite).then(|| format!("cnitool repair {}", self.network.name));
+        let repair = (self.attachment.maker == Maker::ThisSuite).then(|| tool(["repair", &self.network.name]));
         let made =
             self.attachment.result.interfaces.iter().filter(|link| link.sandbox.is_empty()).map(|link| &link.name);
         let lost = made.filter(|name| own.contains(name) && self.sight.host.find(name).is_none());
@@ -119,7 +119,7 @@ impl At<'_> {
         let own = self.looked.link().filter(|link| link.peer_netns_id.is_some());
         let now = own.and_then(|link| self.sight.host.at(link.peer?)).filter(|link| link.name != master);
         match now {
-            Some(link) if is_renamed => vec![of([&master, &kind, &link.name])],
+            Some(link) if is_renamed => vec![of([&master, &kind, &link.name]).on_link(&link.name)],
             None if !is_renamed => vec![of([&master, &kind])],
             _ => Vec::new(),
         }
@@ -147,7 +147,7 @@ impl At<'_> {
 
     fn renamed(&self) -> Vec<Evidence> {
         let renamed = self.bridge().and_then(|(bridge, _)| Some((bridge.was.as_ref()?, &bridge.name)));
-        renamed.into_iter().map(|(was, now)| of([was, now]).and([rename(now, was)])).collect()
+        renamed.into_iter().map(|(was, now)| of([was, now]).and([rename(now, was)]).on_link(now)).collect()
     }
 
     fn on_no_bridge(&self) -> Vec<Evidence> {

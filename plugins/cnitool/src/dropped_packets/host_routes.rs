@@ -10,6 +10,7 @@ use super::Sight;
 use super::routing::{Routing, words};
 use super::rows::{At, Evidence, name, of, rows};
 use super::way_to_container::{Carrier, is_by_design};
+use crate::doctor::{Step, Unread, advice};
 use crate::shell_words::word;
 
 rows! {
@@ -24,7 +25,7 @@ rows! {
         all "the node has no route to containers of {1}";
     RouteElsewhere Error refused_from: "the node's {0} refuses packets from containers to other networks";
     RouteElsewhere Error led_back: "the node's routing leads {0} packets of containers by {1} to other networks to {2}, {3}"
-        help "Remove the rule that leads them there, or mend its table of routes: see ip rule, and ip route get {4} from {5} iif {1}.";
+        advice "Remove the rule that leads them there, or mend its table of routes: see ip rule, and ip route get {4} from {5} iif {1}.";
     ReversePath Warning other_ways_in: "{0} is 1 (strict), and the way back to other networks is {1}: packets from there to ports of the node that come by {2} are dropped as forged"
         help "sysctl -w {0}=2";
     ForwardingOff Error not_forwarding: "{0} is 0: the node passes on no packets between it and other networks"
@@ -107,16 +108,17 @@ impl At<'_> {
     }
 
     /// What leads packets to the address elsewhere, and what mends that.
-    fn why_elsewhere(&self, address: IpAddr, found: &Route, link: &str) -> (String, Option<String>) {
+    fn why_elsewhere(&self, address: IpAddr, found: &Route, link: &str) -> (String, Option<Step>) {
         if let Some(route) = self.sight.in_main_table(address, found.link) {
             let own = self.sight.host.addresses_of(link);
             let is_own_network = route.gateway.is_none() && own.iter().any(|own| own.network() == route.dst.network());
             let remedy = match route.dst.prefix() {
-                _ if is_own_network => {
-                    Some(format!("Give one of the networks another subnet: {} is that of link {link}, too.", route.dst))
-                }
-                0 => self.new_route(address),
-                _ => Some(format!("ip route del {} dev {}", words(route), word(link))),
+                _ if is_own_network => Some(advice(format!(
+                    "Give one of the networks another subnet: {} is that of link {link}, too.",
+                    route.dst
+                ))),
+                0 => self.new_route(address).map(Step::from),
+                _ => Some(format!("ip route del {} dev {}", words(route), word(link)).into()),
             };
             return (format!(", by route {}", words(route)), remedy);
         }
@@ -125,11 +127,14 @@ impl At<'_> {
         let is_second = self.sight.in_main_table(address, entry).is_some();
         let before = self.sight.routing().filter(|_| is_second).zip(found.link);
         match before.and_then(|(routing, link)| routing.before_main((address, net.unwrap_or(address.into())), link)) {
-            Some((rule, remedy)) => (format!(", {rule}"), Some(remedy)),
+            Some((rule, remedy)) => (format!(", {rule}"), Some(remedy.into())),
             None => {
                 let what = "the rule of routing, or the route of another kind or table, that leads there";
                 let see = format!("see ip route get {address}, ip rule, and ip route show table all.");
-                (", by a rule of routing or a route of another table".to_owned(), Some(format!("Remove {what}: {see}")))
+                (
+                    ", by a rule of routing or a route of another table".to_owned(),
+                    Some(advice(format!("Remove {what}: {see}"))),
+                )
             }
         }
     }
@@ -147,16 +152,17 @@ impl At<'_> {
     }
 
     /// Lists the addresses to which the kernel finds no route, with the rule or route that refuses packets to them.
-    fn lost(&self) -> impl Iterator<Item = (IpAddr, &netops::error::OpError, Option<(String, String)>)> {
+    fn lost(&self) -> impl Iterator<Item = (IpAddr, &netops::error::OpError, Option<(String, Step)>)> {
         let lost = self.routes.iter().filter_map(|(address, route)| Some((*address, route.as_ref().err()?)));
         lost.filter(|_| self.entry().is_some()).map(|(address, error)| {
             let refusal = self.sight.routing().and_then(|routing| routing.refusal(None, address));
             let entry = self.entry().and_then(|entry| self.sight.host.find(entry)).map(|link| link.index);
-            let refused = refusal.map(|found| (format!("the node's {}", found.what), found.remedy)).or_else(|| {
-                self.sight.in_main_table(address, entry)?;
-                let see = format!("Remove it: see ip rule, and ip route get {address}.");
-                Some(("a rule of routing, or a route of another table,".to_owned(), see))
-            });
+            let refused =
+                refusal.map(|found| (format!("the node's {}", found.what), found.remedy.into())).or_else(|| {
+                    self.sight.in_main_table(address, entry)?;
+                    let see = advice(format!("Remove it: see ip rule, and ip route get {address}."));
+                    Some(("a rule of routing, or a route of another table,".to_owned(), see))
+                });
             (address, error, refused)
         })
     }
@@ -213,7 +219,7 @@ impl At<'_> {
                 None => {
                     let see = format!("see ip rule, and ip route get {to} from {from} iif {}", word(&link.name));
                     let what = format!("routing ({})", error.os_errno().map_or("unknown", netops::Errno::desc));
-                    of([&what]).and([format!("Remove the rule that refuses them: {see}.")])
+                    of([&what]).and([advice(format!("Remove the rule that refuses them: {see}."))])
                 }
             }
         };
@@ -259,7 +265,7 @@ impl At<'_> {
     }
 
     fn not_forwarding(&self) -> Vec<Evidence> {
-        self.routed().filter_map(|family| self.forwarding_off(family)).map(|key| of([&key])).collect()
+        self.routed().filter_map(|family| self.forwarding_off(family)).map(|key| of([&key]).on_setting(&key)).collect()
     }
 
     /// The first setting by which the node forwards nothing of a family. In IPv6 the setting of all links alone counts.
@@ -281,7 +287,7 @@ impl At<'_> {
     }
 
     /// The hops of packets to the attachment, in their order, and what of them is not known.
-    pub(super) fn hops(&self) -> (Vec<String>, Option<String>) {
+    pub(super) fn hops(&self) -> (Vec<String>, Option<Unread>) {
         let mut hops: Vec<String> = Vec::new();
         for forward in self.attachment.ports.iter().filter(|forward| forward.is_entered) {
             hops.push(format!("{} is forwarded to {}", forward.host_port(), forward.to));
@@ -306,7 +312,7 @@ impl At<'_> {
                 }));
             }
             Carrier::Routed(_) | Carrier::Unknown => {
-                unseen = Some("the node's way to the container: it has no link on the host".to_owned());
+                unseen = Some(Unread::told("the node's way to the container", "it has no link on the host").expected());
             }
         }
         hops.extend(self.attachment.links.iter().map(|link| format!("link {} leads into the container", link.name)));

@@ -15,7 +15,6 @@ use crate::shell_words::word;
 pub(crate) struct Changed {
     /// The change, in words that fit all attachments that have the link.
     pub(crate) what: String,
-    /// The command that undoes it.
     pub(crate) remedy: String,
 }
 

@@ -5,6 +5,7 @@ use netops::link::{Kind as LinkKind, Link};
 
 use super::container_interface::Inside;
 use super::rows::{At, Evidence, of, rows};
+use crate::doctor::{Step, advice};
 use crate::node_networks::Attachment;
 use crate::shell_words::word;
 
@@ -42,8 +43,8 @@ impl At<'_> {
                 false => format!("{}, the way out, {mtu}", link.name),
             };
             of([&own, &way]).and(match mtu < IPV6_MIN_MTU && self.has(Family::V6) {
-                true => vec![format!("Raise it to {IPV6_MIN_MTU} at least, which IPv6 needs.")],
-                false => both_ends(self.attachment, mtu),
+                true => vec![advice(format!("Raise it to {IPV6_MIN_MTU} at least, which IPv6 needs."))],
+                false => both_ends(self.attachment, mtu).into_iter().map(Step::from).collect(),
             })
         };
         self.way_out_below(own).map(evidence).into_iter().collect()

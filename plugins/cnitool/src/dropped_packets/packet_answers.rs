@@ -19,7 +19,6 @@ pub(super) enum Way {
     Answer(Kind),
     /// From the container to the node's own address.
     ToNode(Kind),
-    /// From the node to the container.
     FromNode(Kind),
     /// The container's answer to what the node has asked.
     Back(Kind),
@@ -61,7 +60,6 @@ pub(super) enum Stray {
         /// Whether packets had another destination before.
         is_translated: bool,
     },
-    /// Packets leave by this link.
     ByLink(String),
 }
 
@@ -81,7 +79,6 @@ pub(crate) struct Asked<'a> {
     pub(super) leads_out: bool,
 }
 
-/// What real packets showed.
 #[derive(Debug, Default)]
 pub(crate) struct Answers<'a> {
     pub(crate) asked: Vec<Asked<'a>>,

@@ -8,11 +8,11 @@ use netops::nft::trace::{Checkpoint, Outcome};
 use netops::nft::{Hook, Nft};
 use netops::probe::{Kind as Sent, Met};
 
-use super::dropping_rules::{Culprit, Gate, culprit};
+use super::dropping_rules::{Culprit, Gate, Words, culprit};
 use super::packet_answers::{Answers, Asked, Stray, Verdict, Way, in_words};
 use super::real_packets::DNS;
 use super::{Found, Level, Reason, Sight};
-use crate::doctor::Kind;
+use crate::doctor::{Kind, Step, advice};
 use crate::node_networks::Attachment;
 
 impl<'a> Sight<'a> {
@@ -21,7 +21,7 @@ impl<'a> Sight<'a> {
         let answers = self.real_packets(only);
         for asked in &answers.asked {
             let (network, attachment) = (asked.network, asked.attachment);
-            for (reason, is_dropped) in self.of_packets(asked) {
+            for (reason, is_dropped) in self.of_packets(asked, only.is_some()) {
                 let mut known = found.iter().filter(|found| std::ptr::eq(found.attachment, attachment));
                 // A link that is down, or a route that leads elsewhere, has packets lost without a rule that drops them.
                 let explains = |known: &Found<'_>| {
@@ -40,10 +40,16 @@ impl<'a> Sight<'a> {
         answers
     }
 
-    /// Why ways of an attachment are dead, a reason for each cause, and whether a rule or policy drops their packets.
-    fn of_packets(&self, asked: &Asked<'_>) -> Vec<(Reason, bool)> {
+    /// Why ways of an attachment are dead, a reason for each cause, and whether a rule or policy drops their packets. What its
+    /// network's egressPolicy drops is no fault, and a reason only `with_policy`.
+    fn of_packets(&self, asked: &Asked<'_>, with_policy: bool) -> Vec<(Reason, bool)> {
         let mut causes: Vec<(&Verdict, Vec<Way>)> = Vec::new();
-        for (way, verdict) in asked.ways.iter().filter(|(_, verdict)| !matches!(verdict, Verdict::Passed(_))) {
+        let is_reason = |verdict: &Verdict| match verdict {
+            Verdict::Passed(_) => false,
+            Verdict::Dropped(met) => with_policy || met.table != cni_filter::EGRESS_TABLE,
+            _ => true,
+        };
+        for (way, verdict) in asked.ways.iter().filter(|(_, verdict)| is_reason(verdict)) {
             // Each port has its own rule.
             let is_port = matches!((way, verdict), (Way::Port(_), Verdict::Astray(_)));
             match causes.iter_mut().find(|(of, _)| *of == verdict && !is_port) {
@@ -66,12 +72,12 @@ impl<'a> Sight<'a> {
                 let what = format!("something drops {packets}, {}: it is not known what", between(*behind));
                 let remedy = "Look for legacy iptables (iptables-legacy-save), programs of tc and eBPF (tc filter show, bpftool net), and \
                     settings that no rule shows.";
-                Reason::new(Kind::FirewallDrops, level, what).mended_by([remedy.to_owned()])
+                Reason::new(Kind::FirewallDrops, level, what).mended_by([advice(remedy)])
             }
             Verdict::Refused(errno) => {
                 let what = format!("the node's routing refuses {packets}: {}", errno.desc().to_lowercase());
                 let to = asked.attachment.addresses.iter().find(|it| Family::from(**it) == asked.family);
-                let show = to.map(|to| format!("ip rule; ip route get {to}"));
+                let show = to.map(|to| ["ip rule".to_owned(), format!("ip route get {to}")]).into_iter().flatten();
                 Reason::new(Kind::RouteElsewhere, level, what).mended_by(show)
             }
             Verdict::NoAnswer(gateway) => {
@@ -79,7 +85,7 @@ impl<'a> Sight<'a> {
                     "nothing answers the container when it asks for its gateway {gateway}: {packets} are not sent"
                 );
                 Reason::new(Kind::GatewayAddress, level, what)
-                    .mended_by(["Look at the bridge, its ports, and rules of family bridge and arp.".to_owned()])
+                    .mended_by([advice("Look at the bridge, its ports, and rules of family bridge and arp.")])
             }
             Verdict::Astray(stray) => self.astray(asked, stray, ways, level),
             Verdict::Passed(_) => Reason::new(Kind::FirewallDrops, Level::Note, format!("{packets} pass")),
@@ -99,26 +105,16 @@ impl<'a> Sight<'a> {
             let by = format!("chain {} of table {}", met.chain, met.table);
             return Reason::new(Kind::FirewallDrops, level, format!("{by} {packets}"));
         };
-        let remedy = self.opens(asked, &gate, met.rule.is_some().then_some(&by), ways);
+        let remedy = self.opens(asked, &gate, &by, ways);
         Reason::new(Kind::FirewallDrops, level, format!("{by} {packets}")).mended_by(remedy)
     }
 
     /// The commands that let packets of these ways pass a chain; those that show it where they may be kept out on purpose.
-    fn opens(&self, asked: &Asked<'_>, gate: &Gate, rule: Option<&String>, ways: &[Way]) -> Vec<String> {
+    fn opens(&self, asked: &Asked<'_>, gate: &Gate, rule: &Words, ways: &[Way]) -> Vec<Step> {
         let (attachment, family) = (asked.attachment, asked.family);
         let is_out = ways.iter().any(|way| matches!(way, Way::Out(_) | Way::Answer(_))) && asked.is_cut_off();
-        let names_any = |text: &String| {
-            [" -s ", " -d ", " -i ", " -o ", "addr ", "iif", "oif"].iter().any(|word| text.contains(word))
-        };
-        let is_of_one = |text: &String| {
-            let is_it = |word: &str| {
-                let (address, length) = word.split_once('/').unwrap_or((word, ""));
-                ["", "32", "128"].contains(&length) && attachment.addresses.iter().any(|it| it.to_string() == address)
-            };
-            text.split(' ').any(is_it)
-        };
         if let (true, Some(bridge)) = (ways == [Way::Among], &asked.bridge) {
-            return vec![gate.accept_among(bridge)];
+            return vec![gate.accept_among(bridge).into()];
         }
         match gate.hook {
             Some(Hook::Input | Hook::Output) if family == Family::V6 && is_out => vec![gate.accept_discovery()],
@@ -127,10 +123,10 @@ impl<'a> Sight<'a> {
             }
             Some(Hook::Output) => gate.accept(attachment, family),
             Some(Hook::Forward) if ways.iter().all(|way| matches!(way, Way::Port(_))) => vec![gate.accept_translated()],
-            _ if !is_out || gate.is_behind_masquerade() => vec![gate.show()],
+            _ if !is_out || gate.is_behind_masquerade() => vec![gate.show().into()],
             // Answers have the node's address there.
-            Some(Hook::Prerouting) if rule.is_some_and(|text| !names_any(text)) => vec![gate.show()],
-            _ if rule.is_some_and(is_of_one) => gate.accept_one(attachment, family),
+            Some(Hook::Prerouting) if rule.names_none() => vec![gate.show().into()],
+            _ if rule.is_of_one(&attachment.addresses) => gate.accept_one(attachment, family),
             _ => gate.accept(attachment, family),
         }
     }
@@ -218,7 +214,6 @@ pub(super) fn between(behind: Option<Checkpoint>) -> String {
     }
 }
 
-/// A checkpoint in words.
 struct Place(Checkpoint);
 
 impl fmt::Display for Place {

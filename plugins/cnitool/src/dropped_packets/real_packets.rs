@@ -27,7 +27,6 @@ use libcni::inventory::Life;
 const WITHIN: Duration = Duration::from_millis(100);
 /// Attachments that packets are sent of beside the first of each network.
 const MORE: usize = 8;
-/// The port of DNS.
 pub(super) const DNS: u16 = 53;
 const OUT: [Kind; 3] = [Kind::Ping, Kind::Tcp(443), Kind::Tcp(80)];
 const TO_NODE: [Kind; 2] = [Kind::Ping, Kind::Udp(DNS)];

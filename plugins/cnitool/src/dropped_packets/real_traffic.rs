@@ -48,7 +48,6 @@ struct Open {
     first: Seen,
     last: Seen,
     place: Option<Checkpoint>,
-    /// The base chain that it is in.
     base: String,
     met: Option<Met>,
     at: Instant,
@@ -137,7 +136,7 @@ impl Survey {
     fn end(&self, packet: &Open, addresses: &[IpAddr], nft: &mut Nft) -> End {
         if let Some(met) = &packet.met {
             let gate = Gate::of(nft, met);
-            let by = gate.as_ref().map(|gate| gate.words(nft, &self.search_path, met));
+            let by = gate.as_ref().map(|gate| gate.words(nft, &self.search_path, met).to_string());
             let by = by.unwrap_or_else(|| format!("chain {} of table {}", met.chain, met.table));
             let show = gate.map_or(String::new(), |gate| gate.show());
             return End::Dropped { by, show, is_queue: met.outcome == Outcome::Queue };

@@ -17,7 +17,6 @@ pub(super) struct Routing<'a> {
 pub(super) struct Refusal {
     /// The rule or route, in the words of `ip`.
     pub(super) what: String,
-    /// The command that removes it.
     pub(super) remedy: String,
 }
 

@@ -12,11 +12,10 @@ use netops::route::{self, Route};
 use super::container_interface::{Inside, Looked};
 use super::way_to_container::{Bridge, Carrier};
 use super::{Level, Reason, Sight};
-use crate::doctor::Kind;
+use crate::doctor::{Kind, Object, Step, advice};
 use crate::node_networks::{Attachment, Network};
 use crate::shell_words::word;
 
-/// A check.
 pub(super) struct Row {
     pub(super) kind: Kind,
     pub(super) level: Level,
@@ -26,20 +25,23 @@ pub(super) struct Row {
     pub(super) why: &'static str,
     /// The same for all attachments that share the fault; empty: `why` fits all.
     pub(super) what: &'static str,
-    /// Commands, which take the words as a shell needs them, or a sentence.
-    pub(super) remedy: &'static str,
+    /// Commands, which take the words as a shell needs them.
+    pub(super) commands: &'static str,
+    pub(super) advice: &'static str,
 }
 
 /// The rows of a module: `KIND LEVEL FINDER: WHY`, with what fits all attachments and with the remedy where they have some.
 macro_rules! rows {
-    ($($kind:ident $level:ident $find:ident $(($arg:expr))?: $why:literal $(all $what:literal)? $(help $remedy:literal)?;)*) => {
+    ($($kind:ident $level:ident $find:ident $(($arg:expr))?: $why:literal $(all $what:literal)? $(help $commands:literal)?
+        $(advice $advice:literal)?;)*) => {
         pub(super) const ROWS: &[crate::dropped_packets::rows::Row] = &[$(crate::dropped_packets::rows::Row {
             kind: crate::doctor::Kind::$kind,
             level: crate::dropped_packets::Level::$level,
             find: |at| at.$find($($arg)?),
             why: $why,
             what: concat!($($what)?),
-            remedy: concat!($($remedy)?),
+            commands: concat!($($commands)?),
+            advice: concat!($($advice)?),
         }),*];
     };
 }
@@ -57,23 +59,29 @@ pub(super) const ROWS: [&[Row]; 8] = [
     super::same_addresses::ROWS,
 ];
 
-/// Objects that are wrong.
 pub(super) struct Evidence {
     words: Vec<String>,
-    commands: Vec<String>,
+    steps: Vec<Step>,
     level: Option<Level>,
+    object: Option<Object>,
 }
 
-/// The evidence of these words.
 pub(super) fn of<const N: usize>(words: [&dyn Display; N]) -> Evidence {
-    Evidence { words: words.map(ToString::to_string).into(), commands: Vec::new(), level: None }
+    Evidence { words: words.map(ToString::to_string).into(), steps: Vec::new(), level: None, object: None }
 }
 
 impl Evidence {
-    /// Commands behind those of the row.
-    pub(super) fn and(mut self, commands: impl IntoIterator<Item = String>) -> Self {
-        self.commands.extend(commands);
+    pub(super) fn and(mut self, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
+        self.steps.extend(steps.into_iter().map(Into::into));
         self
+    }
+
+    pub(super) fn on_link(self, name: &str) -> Self {
+        Self { object: Some(Object::Link(name.to_owned())), ..self }
+    }
+
+    pub(super) fn on_setting(self, key: &str) -> Self {
+        Self { object: Some(Object::Setting(key.to_owned())), ..self }
     }
 
     /// Another level than the row's.
@@ -85,16 +93,14 @@ impl Evidence {
 
 impl Row {
     pub(super) fn reasons(&self, at: &At<'_>) -> impl Iterator<Item = Reason> {
-        (self.find)(at).into_iter().map(|Evidence { words, commands, level }| {
+        (self.find)(at).into_iter().map(|Evidence { words, steps, level, object }| {
             let text = |text: &str| fill(text, &words, str::to_owned);
             let reason = Reason::new(self.kind, level.unwrap_or(self.level), text(self.why));
             let reason = if self.what.is_empty() { reason } else { reason.shared(text(self.what)) };
-            let remedy: Vec<String> = match self.remedy {
-                "" => Vec::new(),
-                sentence if sentence.starts_with(char::is_uppercase) => vec![text(sentence)],
-                commands => commands.split("; ").map(|command| fill(command, &words, word)).collect(),
-            };
-            reason.mended_by(remedy.into_iter().chain(commands))
+            let commands = self.commands.split("; ").filter(|command| !command.is_empty());
+            let own = commands.map(|command| Step::from(fill(command, &words, word)));
+            let advised = (!self.advice.is_empty()).then(|| advice(text(self.advice)));
+            Reason { object, ..reason.mended_by(own.chain(advised).chain(steps)) }
         })
     }
 }
@@ -125,7 +131,6 @@ pub(super) struct At<'a> {
     pub(super) forwarded: OnceCell<Vec<Routed>>,
 }
 
-/// An address, and a route of the node.
 pub(super) type Routed = (IpAddr, netops::error::Result<Route>);
 
 impl<'a> At<'a> {
@@ -147,7 +152,6 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The ends of its links on the node.
     pub(super) fn ends(&self) -> impl Iterator<Item = &'a Link> {
         let host = self.sight.host;
         self.attachment.links.iter().filter_map(|link| host.find(&link.name))
@@ -236,7 +240,6 @@ pub(super) fn given(attachment: &Attachment) -> impl Iterator<Item = IpAddr> {
     of_routes.chain(result.ips.iter().filter_map(|ip| ip.gateway))
 }
 
-/// A kernel parameter in the words of `sysctl`.
 pub(super) fn name(key: &[&str]) -> String {
     format!("net.{}", key.iter().map(|part| part.replace('.', "/")).collect::<Vec<_>>().join("."))
 }

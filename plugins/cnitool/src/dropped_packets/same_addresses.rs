@@ -9,6 +9,7 @@ use super::container_interface::Inside;
 use super::host_routes::is_global;
 use super::rows::{At, Evidence, of, rows};
 use super::way_to_container::Carrier;
+use crate::doctor::{Step, advice};
 use crate::node_networks::{Attachment, Network};
 use crate::shell_words::word;
 
@@ -69,7 +70,7 @@ impl At<'_> {
     fn of_others(&self) -> Vec<Evidence> {
         let all = self.addresses().flat_map(|address| self.other_holders(address).map(move |holder| (address, holder)));
         let evidence = |(address, (network, other)): (IpAddr, &(&Network, &Attachment))| {
-            let remedy = other_address((self.network, self.attachment), (network, other)).to_owned();
+            let remedy = advice(other_address((self.network, self.attachment), (network, other)));
             of([&other.full_name(), &network.name, &address]).and([remedy])
         };
         all.map(evidence).collect()
@@ -131,13 +132,13 @@ impl At<'_> {
     }
 
     /// The command that gives the container's interface the Ethernet address of its ADD again, if it has another one.
-    fn own_mac(&self, has: &str) -> String {
+    fn own_mac(&self, has: &str) -> Step {
         let netns = &self.attachment.netns;
         match super::mac_of(self.attachment).filter(|own| *own != has && !netns.is_empty()) {
-            None => "Start all but one of the containers anew with an Ethernet address of its own.".to_owned(),
+            None => advice("Start all but one of the containers anew with an Ethernet address of its own."),
             Some(own) => {
                 let ifname = word(self.attachment.id.ifname.as_str());
-                format!("nsenter --net={} ip link set {ifname} address {}", word(netns), word(own))
+                format!("nsenter --net={} ip link set {ifname} address {}", word(netns), word(own)).into()
             }
         }
     }

@@ -18,17 +18,11 @@ pub(super) enum Carrier {
     /// A bridge without gateway: the node passes on frames, and no packets.
     Switched(Bridge),
     /// A link stacked on one of the node's, or taken from it: the node passes on nothing.
-    Stacked {
-        /// The type of the plugin.
-        kind: String,
-        /// The key `master`.
-        master: Option<String>,
-    },
+    Stacked { kind: String, master: Option<String> },
     /// The configuration does not show how packets reach the container.
     Unknown,
 }
 
-/// The bridge of an attachment.
 #[derive(Debug, Clone)]
 pub(super) struct Bridge {
     pub(super) name: String,
@@ -164,7 +158,6 @@ fn is_set(plugin: &PluginObject, key: &str) -> bool {
     plugin.find(key) == Some("true")
 }
 
-/// Whether a plugin of the network has a key that is set.
 pub(crate) fn sets(network: &NetworkConf, key: &str) -> bool {
     network.plugins.iter().any(|plugin| is_set(plugin, key))
 }

@@ -10,18 +10,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The name of the executable that contains all plugins.
 const CNI_PLUGINS: &str = "cni-plugins";
 /// The name of this program where plugins are.
 pub(super) const CNITOOL: &str = crate::OWN_NAME;
 
-/// The plugin that has an executable of its own.
 const CLUSTER: &str = "cluster";
 
 /// Plugins that belong on no production node: noop writes what a caller's arguments say to any path, as root.
 pub(super) const FOR_TESTS: &[&str] = &["noop"];
 
-/// The executables to install, under many names.
 pub(super) struct Source {
     plugins: PathBuf,
     cnitool: PathBuf,
@@ -71,7 +68,6 @@ impl Source {
         dir.is_some() && files.any(|file| folder(file) == dir)
     }
 
-    /// The plugins that it contains.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }

@@ -120,7 +120,6 @@ const PLATFORMS: &[Platform] = &[
     Platform { more: "in a container, with the node's folder mounted", ..usual("talos") },
 ];
 
-/// The names of all platforms.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     PLATFORMS.iter().map(|platform| platform.name)
 }

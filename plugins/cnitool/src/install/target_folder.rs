@@ -16,15 +16,12 @@ use std::path::{Path, PathBuf};
 
 /// The folder of replaced foreign files.
 pub(super) const REPLACED: &str = ".replaced";
-/// The prefix of a stage's name.
 const STAGE: &str = ".cni-install-";
 
 /// The entry at a file's place before the installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing.
     Absent,
-    /// An executable of this suite, or what another installer has left of one.
     Ours,
     /// Anything else, also a symbolic link: `install` makes none.
     Foreign,
@@ -105,7 +102,6 @@ impl Folder {
         self.dir.join(name)
     }
 
-    /// A name for a stage of this process.
     pub(super) fn stage(&self) -> PathBuf {
         self.path(&format!("{STAGE}{}", std::process::id()))
     }
@@ -187,7 +183,6 @@ impl Drop for Folder {
     }
 }
 
-/// Refuses what is there and is no folder.
 fn refuse_other(dir: &Path) -> anyhow::Result<()> {
     let what = match dir.read_link() {
         Ok(target) if !dir.exists() => format!("it is a link to {}, which does not exist", target.display()),

@@ -40,14 +40,11 @@ enum State {
     AsInstalled,
     /// Nothing, only the beginning of what was installed, or a file that cannot be executed.
     Lost,
-    /// A file that another program is writing.
     Written,
-    /// An executable of another release of this suite.
     OtherRelease,
     Foreign,
 }
 
-/// A folder that is watched.
 struct Watch<'a> {
     install: &'a Install,
     dir: &'a Path,

@@ -9,7 +9,6 @@ const WAITING_MAX: usize = 1000;
 /// A number above the parts that a call has: an operation has one for each plugin, and these have one for each delegate.
 const PARTS_MAX: usize = 64;
 
-/// A call, and its parts.
 pub(crate) struct NestedCall {
     pub(crate) record: Record,
     pub(crate) parts: Vec<NestedCall>,
@@ -27,7 +26,6 @@ pub(crate) struct Last {
 }
 
 impl Last {
-    /// The last `count` calls.
     pub(crate) fn new(count: usize) -> Self {
         Self { count, records: Vec::new(), wholes: 0, begin_us: u64::MAX }
     }

@@ -53,7 +53,6 @@ impl LogPosition {
         }
     }
 
-    /// The end of the log as it is now.
     pub(crate) fn at_end(log: &Sink) -> Self {
         let Sink::File(path) = log else { return Self::default() };
         let end = libcni::plain_file::open(path).and_then(|file| file.metadata());
@@ -147,7 +146,6 @@ pub(crate) async fn follow(log: &Sink, mut from: LogPosition, counts: &mut impl 
 pub(crate) trait Counts {
     /// Starts anew: the records received before are of another log.
     fn begin(&mut self);
-    /// The next record.
     fn add(&mut self, record: Record);
     /// Whether no further record is wanted.
     fn is_done(&self) -> bool {

@@ -31,7 +31,6 @@ pub(super) fn plugin_page(plugin: &KnownPlugin) -> String {
     titled(&page.render(), &format!("cni-{}", plugin.name), "8")
 }
 
-/// The page of network files.
 pub(super) fn conflist_page() -> String {
     let mut page = begin("cni-conflist", "5", "networks of containers, for the plugins of CNI");
     page.control("SH", ["SYNOPSIS"]);
@@ -102,7 +101,6 @@ fn introduction(readme: &str) -> Vec<String> {
     before.split("\n\n").map(str::trim).filter(is_text).map(|part| part.replace('\n', " ")).collect()
 }
 
-/// The first sentence of a plugin's page.
 fn summary(plugin: &KnownPlugin) -> String {
     let first = introduction(plugin.readme).into_iter().next().unwrap_or_default();
     let end = first.find(". ").or_else(|| first.find(": ")).unwrap_or(first.len());
@@ -123,7 +121,6 @@ struct Key {
     meaning: String,
 }
 
-/// The keys of a schema, and those below them.
 fn flatten(before: &str, schema: &Value, keys: &mut Vec<Key>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{before}{name}");

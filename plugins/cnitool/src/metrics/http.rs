@@ -40,7 +40,6 @@ type Last = Mutex<Option<(Instant, Option<Bytes>)>>;
 /// Clients by the order in which they came.
 type Clients = BTreeMap<u64, Rc<Client>>;
 
-/// A connection.
 #[derive(Default)]
 struct Client {
     /// The client has sent its request, and no answer is ready.

@@ -16,13 +16,12 @@ mod node_state;
 
 use std::time::Duration;
 
-use libcni::cni_spec::text::acts;
+use cni_suite::text::acts;
 pub(crate) use prometheus::Error;
 use prometheus::{Encoder, Gauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder};
 
 pub(crate) use call_counts::Calls;
 
-/// The content type of [`Page::text`].
 pub(crate) const CONTENT_TYPE: &str = TEXT_FORMAT;
 
 /// The page that one scrape gets.

@@ -7,10 +7,12 @@ use interface::alias;
 use ipnetwork::IpNetwork;
 use netops::Family;
 use netops::link::{self, Link};
+use netops::tc::htb::Htb;
 use netops::tc::{self, Qdisc};
 use netops::{Kernel, addr, route};
 use portmap::forwards::{self, Forward};
 
+use crate::doctor::Unread;
 use crate::dropped_packets::host_routes::outside;
 use crate::node_networks::{HostLink, Shared};
 
@@ -29,7 +31,7 @@ pub(crate) struct Host {
     refused: BTreeSet<(u32, IpAddr)>,
     pub(crate) forwards: Vec<Forward>,
     /// Why `forwards` could not be read: an ordinary user may not.
-    pub(crate) unread_forwards: Option<String>,
+    pub(crate) unread_forwards: Option<Unread>,
 }
 
 impl Host {
@@ -47,9 +49,9 @@ impl Host {
         host.kernel = kernel.map_err(|error| unseen.push(format!("the node's links: {error}"))).ok();
         match forwards::list(search_path) {
             Ok(forwards) => host.forwards = forwards,
-            Err(error) => host.unread_forwards = Some(format!("forwarded ports: {error}")),
+            Err(error) => host.unread_forwards = Some(Unread::new("forwarded ports", &error)),
         }
-        unseen.extend(host.unread_forwards.clone());
+        unseen.extend(host.unread_forwards.iter().map(ToString::to_string));
         for (place, link) in host.links.iter().enumerate() {
             host.by_name.insert(link.name.clone(), place);
             host.by_index.insert(link.index, place);
@@ -68,7 +70,6 @@ impl Host {
         self.by_index.get(&index).and_then(|place| self.links.get(*place))
     }
 
-    /// The link of the node that has an address.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<&Link> {
         self.at(*self.owners.get(&address)?)
     }
@@ -85,7 +86,6 @@ impl Host {
         Family::BOTH.map(outside).iter().filter_map(way).collect()
     }
 
-    /// The addresses of the link of this name.
     pub(crate) fn addresses_of(&self, name: &str) -> &[IpNetwork] {
         let addresses = self.find(name).and_then(|link| self.addresses.get(&link.index));
         addresses.map_or(&[], Vec::as_slice)
@@ -108,7 +108,6 @@ impl Host {
         })
     }
 
-    /// A link of this host as it was read.
     pub(crate) fn host_link(&self, link: &Link) -> HostLink {
         let master = link.master.and_then(|index| self.at(index)).map(|master| master.name.clone());
         HostLink { name: link.name.clone(), master, up: link.up }
@@ -119,12 +118,13 @@ impl Host {
         // A link without a queue of its own has no limit, and is not asked for.
         match tc::find_root(self.kernel.as_ref()?, link) {
             Ok(Some(Qdisc::Tbf(limit))) => Some(limit.rate_bytes),
+            Ok(Some(Qdisc::Htb { .. })) => Some(Htb::find(self.kernel.as_ref()?, link).ok()??.rate_bytes),
             Ok(_) | Err(_) => None,
         }
     }
 
     /// Marked links that no network has, by the indexes of those that one has.
-    pub(crate) fn unowned(&self, seen: &[u32]) -> Vec<String> {
+    pub(crate) fn unowned(&self, seen: &BTreeSet<u32>) -> Vec<String> {
         let is_left =
             |link: &&Link| alias::is_marked(link) && link.kind == link::Kind::Veth && !seen.contains(&link.index);
         let alias = |link: &Link| link.alias.clone().unwrap_or_default();

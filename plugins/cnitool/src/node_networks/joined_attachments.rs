@@ -26,7 +26,7 @@ pub(crate) fn look(
     node: Node<'_>,
     known: &Known,
     host: &Host,
-    marked: &mut Vec<u32>,
+    marked: &mut BTreeSet<u32>,
     unseen: &mut Vec<String>,
 ) -> Network {
     let Known { conf, requests, origin, cached } = known;
@@ -39,7 +39,8 @@ pub(crate) fn look(
     marked.extend(seen.iter().flat_map(|seen| seen.links.iter().map(|link| link.index)));
     let nameless = seen.iter().filter(|seen| seen.id.is_none()).flat_map(|seen| {
         let links = seen.links.iter().map(|link| format!("link {}", link.name));
-        links.chain(seen.rules.iter().chain(&seen.others).cloned()).map(|object| format!("{object} ({})", seen.life))
+        let rules = seen.rules.iter().map(ToString::to_string);
+        links.chain(rules).chain(seen.others.iter().cloned()).map(|object| format!("{object} ({})", seen.life))
     });
     let nameless = nameless.collect();
     let attachments: Vec<Attachment> = match conf.network_name() {
@@ -67,11 +68,9 @@ pub(crate) fn look(
     }
 }
 
-/// What the node and the cache have of an attachment.
 type Halves<'a> = (Option<Seen>, Option<&'a Cached>);
 type Pair<'a> = (AttachmentId, Option<Seen>, Option<&'a Cached>);
 
-/// Each attachment with what the node and the cache have of it.
 fn pairs(seen: Vec<Seen>, cached: &[Cached]) -> Vec<Pair<'_>> {
     let mut pairs: BTreeMap<(ContainerId, IfName), Halves<'_>> = BTreeMap::new();
     let key = |id: &AttachmentId| (id.container_id.clone(), id.ifname.clone());
@@ -259,8 +258,8 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
         }
     }
     for object in known.requests.clusters() {
-        let memory = on_node::memory(object).unwrap_or_default();
-        match usage_of(object, Some(&memory.spans)) {
+        let of = on_node::memory(object).unwrap_or_default();
+        match usage_of(object, Some(&of.memory.held())) {
             Ok(found) => ranges.extend(found),
             Err(error) => unseen.push(format!("the runs of network {}: {error}", known.conf.name)),
         }
@@ -271,10 +270,10 @@ fn ranges(known: &Known, unseen: &mut Vec<String>) -> Vec<host_local::inventory:
 /// What the node knows of the nodes that share a network's addresses.
 fn of_cluster(requests: &Requests) -> Option<OfCluster> {
     let object = requests.clusters().next()?;
-    let memory = on_node::memory(object)?;
+    let view = on_node::memory(object)?;
     let count = |spans| usage_of(object, spans).map(|found| found.iter().map(|one| one.used).sum::<u128>()).ok();
-    let in_no_run = count(None)?.saturating_sub(count(Some(&memory.spans))?);
-    Some(OfCluster { in_no_run, memory })
+    let in_no_run = count(None)?.saturating_sub(count(Some(&view.memory.held()))?);
+    Some(OfCluster { in_no_run, view })
 }
 
 /// The addresses that an operator holds, and those whose owner cannot be read, or is none. A folder that cannot be read is reported by the

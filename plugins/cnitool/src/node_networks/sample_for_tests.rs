@@ -16,7 +16,7 @@ pub(crate) fn range(first: &str, last: &str, used: u128, total: u128) -> Usage {
 
 pub(crate) fn attachment(container: &str, address: &str) -> Attachment {
     Attachment {
-        id: libcni::Attachment::new(container, "eth0").unwrap().id,
+        id: libcni::RuntimeConf::new(container, "eth0").unwrap().id,
         name: container.to_owned(),
         pod: None,
         netns: "/run/netns/web".to_owned(),
@@ -70,7 +70,6 @@ pub(crate) fn view(networks: Vec<Network>) -> View {
     }
 }
 
-/// A network with all that it can have.
 pub(crate) fn full() -> Network {
     let mut office = network("office");
     office.links.push(Shared {
@@ -101,7 +100,7 @@ pub(crate) fn full() -> Network {
         owner: String::new(),
     });
     web.limits = Limits { to_bytes: Some(125_000), from_bytes: Some(1) };
-    web.rules.push("iptables masquerade of 10.7.0.2".into());
+    web.rules.push(on_node::Rule { text: "iptables masquerade of 10.7.0.2".into(), ..Default::default() });
     let mut other = attachment("cnitool-82e215debf7df4651d36", "10.7.0.3");
     other.addresses.push("fd00:1234:5678:9abc:def0:1234:5678:9abc".parse().unwrap());
     (other.netns, other.is_complete, other.maker) = (String::new(), None, Maker::Reference);

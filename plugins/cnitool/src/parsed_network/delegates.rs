@@ -71,7 +71,6 @@ impl Subnets {
     }
 }
 
-/// The network of an address in it.
 fn whole(net: IpNetwork) -> IpNetwork {
     let network: IpAddr = net.network();
     IpNetwork::new(network, net.prefix()).unwrap_or(net)

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::settings::Settings;
 use crate::tree_text::{Branch, Tone, print};
 use crate::{FAILED, add};
-use libcni::Attachment;
+use libcni::RuntimeConf;
 use libcni::cni_spec::{AddResult, CniError, PluginType, SpecVersion};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ pub(crate) async fn run(settings: &Settings, target: &Target, output: Output) ->
     Ok(if plan.failure().is_some() || !plan.refused.is_empty() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-fn tree(network: &str, attachment: &Attachment, plan: &NetworkPlan) -> Branch {
+fn tree(network: &str, attachment: &RuntimeConf, plan: &NetworkPlan) -> Branch {
     let head = format!("{}/{} in {}", attachment.id.container_id, attachment.id.ifname, attachment.netns);
     let end = match (plan.failure(), &plan.result) {
         (Some((plugin, _)), _) => Branch::new(Tone::Bad, format!("ADD would fail at plugin {}", plugin.plugin)),
@@ -89,7 +89,7 @@ fn of_result(result: &AddResult) -> Branch {
     Branch::plain("result").with(result.ips.iter().map(address)).with(result.routes.iter().map(route)).with(dns)
 }
 
-fn json(network: &str, attachment: &Attachment, plan: &NetworkPlan, version: SpecVersion) -> anyhow::Result<Value> {
+fn json(network: &str, attachment: &RuntimeConf, plan: &NetworkPlan, version: SpecVersion) -> anyhow::Result<Value> {
     let plugins = plan.plugins.iter().map(|PluginPlan { plugin, executable, outcome }| {
         let mut value = json!({ "type": PluginType::as_str(plugin), "path": executable });
         let (key, said) = match outcome {

@@ -6,6 +6,7 @@ use cni_plugins::host_local::{self, HostLocal};
 use cni_plugins::static_ipam::{self, Static};
 use cni_spec::{AddResult, CniError, PluginType};
 use interface::InterfacePlugin;
+use interface::plugin::asked_form;
 use interface::preview::{Lease, Preview, preview};
 use skel::{Call, Entry, Plugin, add_request};
 
@@ -30,6 +31,9 @@ pub(crate) fn find(name: &str) -> Option<Foresee> {
 
 const fn interface<P: InterfacePlugin>() -> Option<Foresee> {
     Some(|call, is_ours| {
+        if let Some(chained) = asked_form::<P>(call)? {
+            return alone(&chained, call);
+        }
         let (request, keys) = add_request(&entry::interface::<P>(), call)?;
         let ipam = request.conf.ipam.as_ref();
         preview::<P>(&request, &keys, &mut || lease(call, ipam, is_ours)).map(Some)
@@ -44,7 +48,6 @@ const fn loopback<P: Plugin>() -> Option<Foresee> {
     Some(|call, _| alone(&entry::loopback::<P>(), call))
 }
 
-/// A plugin that calls no other.
 fn alone(plugin: &Entry, call: &Call) -> Result<Option<Preview>, CniError> {
     plugin.preview.map_or(Ok(None), |preview| preview(call))
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use cni_spec::{CniError, Command, ConfObject, SpecVersion};
-use libcni::{Attachment, NetworkConf, Runtime};
+use libcni::{NetworkConf, Runtime, RuntimeConf};
 use serde_json::Value;
 use skel::Call;
 use skel::env::Environment;
@@ -17,7 +17,7 @@ use crate::validate::{Level, Source, validate};
 pub(crate) async fn find(
     runtime: &Runtime,
     network: &NetworkConf,
-    attachment: &Attachment,
+    attachment: &RuntimeConf,
     executables: &[PathBuf],
     makes: &Makes,
 ) -> Vec<String> {

@@ -12,7 +12,6 @@ const UNKNOWN: &str = "zz-unknown";
 /// A text that is no word, name or address.
 const NO_WORD: &str = "?/: !";
 
-/// What a parser said about a value.
 #[derive(Default)]
 pub(super) struct ParserAnswer {
     /// The path that its error names, and the error's text; an empty path is the whole value, or none in particular.
@@ -175,7 +174,6 @@ impl Asker<'_> {
     }
 }
 
-/// The pattern of a word in any case.
 fn any_case(word: &str) -> String {
     word.chars().map(|c| format!("[{}{}]", c.to_ascii_lowercase(), c.to_ascii_uppercase())).collect()
 }
@@ -201,7 +199,6 @@ const MAC: Form =
     Form { samples: &["02:00:00:00:00:05"], patterns: &["[0-9a-fA-F][02468aceACE]([:.-]?[0-9a-fA-F]{2}){5}"] };
 const NAME: Form = Form { samples: &["eth0"], patterns: &["[^/: \\t\\n]{1,15}"] };
 
-/// A name or an alternative name.
 const ANY_NAME: Form = Form { samples: &["eth0"], patterns: &["[^/: \\t\\n]{1,127}"] };
 
 /// How errors about a text begin, and the forms that it may have.

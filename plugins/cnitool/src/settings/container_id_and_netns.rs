@@ -8,7 +8,7 @@ use crate::output::to_cni_error;
 use anyhow::{Context, bail};
 use libcni::cni_spec::json::resembling;
 use libcni::cni_spec::{CniArgs, CniError, Code, ContainerId, IfName};
-use libcni::{Attachment, Cached, CapabilityArgs};
+use libcni::{Cached, CapabilityArgs, RuntimeConf};
 use on_node::pod_names::{DIGITS_MIN, Names};
 use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
@@ -17,13 +17,12 @@ use std::path::{Component, Path, PathBuf};
 const NAMED: &str = "/run/netns";
 
 impl Settings {
-    /// The attachment that the arguments name.
-    pub(crate) fn attachment(&self, target: &Target) -> anyhow::Result<Attachment> {
+    pub(crate) fn attachment(&self, target: &Target) -> anyhow::Result<RuntimeConf> {
         let netns = self.namespace(&target.netns)?;
         let id = self.container_id.clone().unwrap_or_else(|| derived_id(&netns));
         parse_id(&id)?;
         parse_ifname(&self.ifname)?;
-        let mut attachment = Attachment::new(&id, &self.ifname)?.netns(netns);
+        let mut attachment = RuntimeConf::new(&id, &self.ifname)?.netns(netns);
         attachment.args = parse_args(self.args.as_deref().unwrap_or_default())?;
         attachment.capability_args = parse_cap_args(self.cap_args.as_deref().unwrap_or_default())?;
         Ok(attachment)
@@ -48,7 +47,7 @@ impl Settings {
         // Alone, a namespace names the container, too.
         let netns = if named.is_none() { self.namespace(&words.name).ok() } else { None };
         let is_it = |cached: &Cached| {
-            let Attachment { id, netns: of_add, .. } = &cached.attachment;
+            let RuntimeConf { id, netns: of_add, .. } = &cached.attachment;
             let is_container = named.as_ref().map_or(netns.as_ref() == Some(of_add), |named| *named == id.container_id);
             is_container
                 && self.container_id.as_ref().is_none_or(|only| only == id.container_id.as_str())
@@ -70,7 +69,7 @@ impl Settings {
             return Err(refused(Code::INVALID_ENVIRONMENT, msg, help));
         }
         let target = |cached: Cached| {
-            let Attachment { id, netns, .. } = cached.attachment;
+            let RuntimeConf { id, netns, .. } = cached.attachment;
             let (container_id, ifname) = (Some(id.container_id.to_string()), id.ifname.to_string());
             let netns = if netns.is_empty() { format!("{NAMED}/gone") } else { netns };
             (Self { container_id, ifname, ..self.clone() }, Target { network: cached.network.to_string(), netns })
@@ -123,7 +122,7 @@ impl Settings {
 
     /// Refuses a word that names no namespace, neither as a file here nor in the folder of `ip netns`. What is wrong with a path the
     /// plugin reports.
-    pub(crate) fn refuse_unnamed(&self, verb: &str, target: &Target, attachment: &Attachment) -> anyhow::Result<()> {
+    pub(crate) fn refuse_unnamed(&self, verb: &str, target: &Target, attachment: &RuntimeConf) -> anyhow::Result<()> {
         let (word, here) = (target.netns.as_str(), attachment.netns.as_str());
         if word.contains('/') || Path::new(here).exists() {
             return Ok(());
@@ -139,7 +138,6 @@ impl Settings {
         Err(refused(Code::INVALID_ENVIRONMENT, msg, help))
     }
 
-    /// The container, if one was given.
     pub(crate) fn container(&self) -> anyhow::Result<Option<ContainerId>> {
         Ok(self.container_id.as_deref().map(parse_id).transpose()?)
     }

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::node_networks::{Attachment, IsDefault, Network, Origin, PodName, Shared, View, word};
 
-/// The whole view.
 pub(crate) fn value(view: &View) -> Value {
     json!({
         "at": time(view.at),
@@ -60,7 +59,7 @@ pub(crate) fn attachment(attachment: &Attachment) -> Value {
         "ports": attachment.ports.iter().map(port).collect::<Vec<_>>(),
         "toBitsPerSecond": attachment.limits.to_bytes.map(|bytes| number(u128::from(bytes) * 8)),
         "fromBitsPerSecond": attachment.limits.from_bytes.map(|bytes| number(u128::from(bytes) * 8)),
-        "rules": attachment.rules, "others": attachment.others, "since": attachment.since.map(time), "maker": attachment.maker.as_str(),
+        "rules": attachment.rules.iter().map(ToString::to_string).collect::<Vec<_>>(), "others": attachment.others, "since": attachment.since.map(time), "maker": attachment.maker.as_str(),
         "life": word(attachment.life), "faults": attachment.faults, "complete": attachment.is_complete,
     })
 }

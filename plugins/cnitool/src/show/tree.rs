@@ -9,7 +9,6 @@ use crate::node_networks::{Attachment, Limits, Maker, Network, Origin, Shared, V
 use crate::output::count;
 use crate::tree_text::{Branch, Tone};
 
-/// Columns of a bar.
 const BAR: usize = 20;
 
 /// Numbers of more bits are rounded.
@@ -227,7 +226,6 @@ pub(crate) fn of_attachment(attachment: &Attachment, at: SystemTime) -> Branch {
     with_age(head, attachment, at).with(details(attachment))
 }
 
-/// The tone of a state.
 pub(crate) const fn tone(life: Life) -> Tone {
     match life {
         Life::Lives | Life::Young => Tone::Good,
@@ -265,7 +263,7 @@ fn details(attachment: &Attachment) -> Vec<Branch> {
             rate_bytes.map(|bytes| Branch::plain(format!("at most {} {direction} the container", rate(bytes)))),
         );
     }
-    below.extend(rules.iter().map(Branch::plain));
+    below.extend(rules.iter().map(|rule| Branch::plain(rule.to_string())));
     // Ports and limits of a container that lives are above.
     if matches!(life, Life::Gone | Life::Unknown) {
         below.extend(others.iter().map(Branch::plain));

@@ -9,7 +9,6 @@ use cni_spec::json::resembling;
 use crate::validate::json_syntax::is_placeholder;
 use crate::validate::key_places::{Part, Source, Tree};
 
-/// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Something that may be as meant.
@@ -21,7 +20,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -37,10 +35,8 @@ impl fmt::Display for Level {
     }
 }
 
-/// A fault in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The severity.
     pub level: Level,
     /// The file's place among the sources.
     pub file: usize,
@@ -50,7 +46,6 @@ pub struct Finding {
     pub key: String,
     /// The fault, on one line.
     pub message: String,
-    /// The remedy; may be empty.
     pub help: String,
 }
 
@@ -84,7 +79,6 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// The file that has a key, and the key there.
     pub(crate) fn place(&self, key: &str) -> (usize, String) {
         let (file, _, key) = self.home(key);
         (file, key.to_owned())
@@ -94,7 +88,6 @@ impl<'a> Notes<'a> {
         &self.tree
     }
 
-    /// A finding about the value of a key.
     pub(crate) fn value(&mut self, level: Level, key: &str, message: impl Into<String>) -> &mut Finding {
         self.find(level, key, Part::Value, message)
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use cni_spec::json::Ignored;
 use cni_spec::{ConfObject, SpecVersion};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::validate::finding::{Level, Notes, join};
 use crate::validate::known_plugins::{KnownPlugin, Role};
@@ -43,7 +43,6 @@ const OF_RUNTIMES: [&str; 5] = ["args.", "capabilities.", "dns.", "prevResult.",
 const ADVICE: (&str, &str, &str) =
     ("bridge", "master", "Put the link of the node into the bridge: ip link set LINK master BRIDGE; or use macvlan.");
 
-/// Words for a next hop, and the key that has it.
 const NEXT_HOP: [(&str, &str); 4] = [("gateway", "gw"), ("via", "gw"), ("nextHop", "gw"), ("gw", "gateway")];
 
 /// A key that none of a plugin's objects has.
@@ -57,13 +56,14 @@ const COMMON_PART_MIN: usize = 4;
 pub(crate) fn check(
     base: &str,
     (plugin, beside): (&KnownPlugin, Option<&KnownPlugin>),
-    (ignored, told): (&[Ignored], &[String]),
+    (object, told): (&ConfObject, &[String]),
     known: &[KnownPlugin],
     notes: &mut Notes<'_>,
 ) {
     let is_ipams = |path: &str| path.starts_with("ipam.");
     let mut by_path: BTreeMap<&str, Vec<&'static str>> = BTreeMap::new();
     let mut names = BTreeMap::new();
+    let ignored = object.ignored();
     for one in ignored.iter().filter(|one| is_ipams(&one.path) == (plugin.role == Role::Address)) {
         by_path.entry(&one.path).or_default().extend(one.known);
         names.insert(&*one.path, &*one.key);
@@ -82,7 +82,11 @@ pub(crate) fn check(
             (unknown, format!("Did you mean {meant}?"))
         } else if let Some(own) = beside.filter(|own| is_ipams(path) && has_key(own, key)) {
             (none_of, format!("It is a key of {}: write it beside ipam, not in it.", own.name))
-        } else if let Some(help) = place_elsewhere(key, plugin, known) {
+        } else if let Some((is_own, help)) = place_elsewhere(key, plugin, known) {
+            // Another plugin's key that is turned off says what is so anyway.
+            if !is_own && is_off(object.value(), path) {
+                continue;
+            }
             (none_of, help)
         } else if let Some(meant) = near(key, &siblings) {
             (unknown, format!("Did you mean {meant}?"))
@@ -90,6 +94,18 @@ pub(crate) fn check(
             continue;
         };
         notes.key(Level::Warning, &join(base, path), text).help = help;
+    }
+}
+
+/// Whether the value at a path such as `ipam.routes[0].gw` is what a plugin takes for none.
+fn is_off(object: &Value, path: &str) -> bool {
+    match object.pointer(&format!("/{}", path.replace(['.', '['], "/").replace(']', ""))) {
+        Some(Value::Null | Value::Bool(false)) => true,
+        Some(Value::Number(number)) => number.as_f64() == Some(0.0),
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(list)) => list.is_empty(),
+        Some(Value::Object(object)) => object.is_empty(),
+        None | Some(Value::Bool(true)) => false,
     }
 }
 
@@ -129,9 +145,9 @@ fn is_abbreviation(key: &str, name: &str) -> bool {
     key.len() * 2 > name.len() && key.get(..3) == name.get(..3) && key.chars().all(|c| letters.any(|of| of == c))
 }
 
-/// The remedy for a key that another object of the plugin has, or another plugin of its kind. An interface plugin's objects are
+/// Whether another object of the plugin has the key, or another plugin of its kind, with the remedy. An interface plugin's objects are
 /// also those of the reference's address plugins.
-fn place_elsewhere(key: &str, plugin: &KnownPlugin, known: &[KnownPlugin]) -> Option<String> {
+fn place_elsewhere(key: &str, plugin: &KnownPlugin, known: &[KnownPlugin]) -> Option<(bool, String)> {
     let has_ipam = |one: &KnownPlugin| plugin.role == Role::Interface && ["host-local", "static"].contains(&one.name);
     let is_of_kind = |one: &KnownPlugin| (one.role == Role::Address) == (plugin.role == Role::Address);
     let mut others: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -139,14 +155,14 @@ fn place_elsewhere(key: &str, plugin: &KnownPlugin, known: &[KnownPlugin]) -> Op
         for (object, name) in keys(one).into_iter().filter(|(_, name)| name.eq_ignore_ascii_case(key)) {
             let path = join(&object, name);
             if one.name == plugin.name || !is_of_kind(one) {
-                return Some(format!("Did you mean {path}?"));
+                return Some((true, format!("Did you mean {path}?")));
             }
             others.entry(path).or_default().push(one.name);
         }
     }
     // The path that most plugins have, and of those the shortest.
     let (path, plugins) = others.into_iter().min_by_key(|(path, plugins)| (Reverse(plugins.len()), path.len()))?;
-    Some(format!("It is key {path} of {}: write it there, or remove it.", plugins.join(", ")))
+    Some((false, format!("It is key {path} of {}: write it there, or remove it.", plugins.join(", "))))
 }
 
 /// The keys that a plugin's parser has fields for, each with the path of its object. Keys of all plugins are left out.

@@ -4,11 +4,9 @@ use std::ops::Range;
 
 use crate::validate::key_places::Source;
 
-/// A fault of syntax.
 pub(crate) struct Fault {
     pub(crate) span: Range<usize>,
     pub(crate) message: String,
-    /// The remedy; may be empty.
     pub(crate) help: &'static str,
 }
 

@@ -28,21 +28,17 @@ pub enum Form {
     Either,
 }
 
-/// A file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The file's path, for people.
     pub name: String,
-    /// The file's text. Bytes that are no UTF-8 are replaced, as a runtime does.
     pub text: String,
-    /// The way in which the source is read.
     pub form: Form,
     /// Why the file cannot be read; it then has no text.
     pub unreadable: Option<Unreadable>,
     /// The files of the folder beside a list, each a plugin that follows those in the list: see
     /// [`libcni::conflist::plugin_files`]. In a [`Report`](crate::validate::Report) they follow their list's source.
     pub(crate) plugin_files: Vec<Source>,
-    /// Whether the file is one of [`Source::plugin_files`].
     pub(crate) is_plugin_file: bool,
     /// Whether a runtime finds no plugin: neither in this file, nor in the folder beside it that has the network's name.
     pub(crate) is_without_plugins: bool,
@@ -55,7 +51,6 @@ pub struct Source {
 /// Why a file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The reason, on one line.
     pub reason: String,
     pub remedy: String,
 }
@@ -136,7 +131,6 @@ fn bytes(stream: impl Read) -> io::Result<Vec<u8>> {
 }
 
 impl Source {
-    /// Reads a file.
     pub fn read(path: &Path) -> io::Result<Self> {
         let bytes = libcni::plain_file::read(path)?;
         let is_without_plugins = matches!(NetworkConf::read(path),
@@ -220,7 +214,6 @@ impl Source {
         (0..=offset).rfind(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
     }
 
-    /// The places of the keys, if it is JSON.
     pub(crate) fn tree(&self) -> Tree<'_> {
         let strict = ParseOptions {
             allow_comments: false,
@@ -244,7 +237,6 @@ pub(crate) enum Part {
     Value,
 }
 
-/// The place of each key.
 pub(crate) struct Tree<'a>(Option<Value<'a>>);
 
 impl Tree<'_> {

@@ -6,10 +6,8 @@ use std::rc::Rc;
 use cni_spec::{CniError, ConfObject, SpecVersion};
 use on_node::plugin_of;
 
-/// The place of a plugin in a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The plugin makes the container's interface.
     Interface,
     /// The plugin changes the attachment of an earlier one.
     Chained,
@@ -23,8 +21,9 @@ pub enum Role {
 pub struct KnownPlugin {
     /// The plugin's `type`.
     pub name: &'static str,
-    /// The plugin's place in a network.
     pub role: Role,
+    /// The key with which it is a chained plugin.
+    pub chained_by: Option<&'static str>,
     /// The versions it speaks, oldest first.
     pub versions: &'static [SpecVersion],
     /// The parser of its keys: code 7 or 2, naming key and value.
@@ -39,7 +38,6 @@ impl fmt::Debug for KnownPlugin {
     }
 }
 
-/// The plugin of this type, as [`plugin_of`] has it.
 pub(crate) fn find<'a>(known: &'a [KnownPlugin], name: &str) -> Option<&'a KnownPlugin> {
     known.iter().find(|one| one.name == plugin_of(name))
 }

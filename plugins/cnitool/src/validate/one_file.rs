@@ -310,7 +310,7 @@ fn keys(
     }
     let told: Vec<String> = misspelt.into_iter().map(|one| one.path).collect();
     let beside = known_plugins::find(known, &written.plugin_type);
-    ignored_keys::check(base, (plugin, beside), (&object.ignored(), &told), known, notes);
+    ignored_keys::check(base, (plugin, beside), (&object, &told), known, notes);
 }
 
 /// Removes the value at a path such as `ipam.subnet`; of one in a list, the whole list, so that no element gets another's place. Returns the

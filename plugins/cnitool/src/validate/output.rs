@@ -48,7 +48,7 @@ fn of_clusters(report: &Report) -> Vec<Finding> {
         let plugin = network.plugins.iter().find(|plugin| plugin.ipam == "cluster");
         let key = plugin.map(|plugin| join(&plugin.base, "ipam.type")).unwrap_or_default();
         for found in requests.clusters().flat_map(|object| doctor::of_cluster(&network.conf, object)) {
-            notes.value(found.level, &key, found.what).help = found.remedy;
+            notes.value(found.level, &key, found.what).help = found.remedy.to_string();
         }
         notes.into_findings()
     };

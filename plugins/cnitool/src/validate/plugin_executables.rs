@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cni_spec::exec::CallEnv;
-use cni_spec::{PluginPath, PluginType, SUITE_MARK, json};
+use cni_spec::{PluginPath, PluginType, json};
 use futures::stream::{self, StreamExt};
 use libcni::Runtime;
 use skel::cni_ask::Question;
@@ -25,7 +25,7 @@ pub fn is_of_this_suite(file: &Path) -> io::Result<bool> {
 
 /// Whether these bytes of an executable have the suite's mark.
 pub(crate) fn has_mark(bytes: &[u8]) -> bool {
-    memchr::memmem::find(bytes, SUITE_MARK.as_bytes()).is_some()
+    memchr::memmem::find(bytes, cni_suite::MARK.as_bytes()).is_some()
 }
 
 /// Whether a plugin of this suite runs an address plugin in its own process: the files of both are of one build. That file need
@@ -36,7 +36,6 @@ fn runs_within(runtime: &Runtime, caller: &PluginType, ipam: &PluginType) -> boo
     caller.is_some_and(|bytes| has_mark(&bytes) && ipam.is_some_and(|ipam| ipam == bytes))
 }
 
-/// The folder of a plugin that is not in those that runtimes search.
 fn beside(runtime: &Runtime, plugin: &PluginType, searched: &[PathBuf]) -> Option<PathBuf> {
     let is_found = |dirs: &[PathBuf]| PluginPath::from_dirs(dirs.to_vec()).find_executable(plugin).is_ok();
     let executable = runtime.plugin_path().find_executable(plugin).ok()?;
@@ -101,7 +100,8 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[KnownPlugin],
                     continue;
                 };
                 let Ok(executable) = runtime.plugin_path().find_executable(plugin) else { continue };
-                let env = CallEnv { path: runtime.plugin_path().clone(), ..CallEnv::default() };
+                let mut env = CallEnv::default();
+                env.path = runtime.plugin_path().clone();
                 let Some(answer) = ask(&executable, Question::Keys, &env, &bytes).await else {
                     silent.insert(plugin);
                     continue;

@@ -7,7 +7,7 @@ use crate::validate::finding::{Level, Notes, join};
 use crate::validate::known_plugins::{self, KnownPlugin, Role};
 
 /// Capabilities that runtimes have data for (CONVENTIONS, "Dynamic Plugin specific fields").
-const CAPABILITIES: [&str; 11] = [
+const CAPABILITIES: [&str; 12] = [
     "portMappings",
     "ipRanges",
     "bandwidth",
@@ -19,6 +19,8 @@ const CAPABILITIES: [&str; 11] = [
     "aliases",
     "cgroupPath",
     "CNIDeviceInfoFile",
+    // Of our firewall, for callers that know it.
+    "egressPolicy",
 ];
 
 /// A plugin that does nothing unless a runtime gives it what this capability asks for, or the config has one of these keys.
@@ -35,7 +37,10 @@ pub(crate) fn compare(network: &Network, known: &[KnownPlugin], notes: &mut Note
     let mut maker: Option<&str> = None;
     for (index, (plugin, written)) in network.plugins.iter().zip(&network.conf.plugins).enumerate() {
         let (key, name) = (join(&plugin.base, "type"), &*plugin.plugin_type);
-        match known_plugins::find(known, name).map(|known| known.role) {
+        let is_chained =
+            |known: &KnownPlugin| known.chained_by.is_some_and(|key| plugin.object.get(key) == Some(&true.into()));
+        let role = |known: &KnownPlugin| if is_chained(known) { Role::Chained } else { known.role };
+        match known_plugins::find(known, name).map(role) {
             Some(Role::Chained) if index == 0 => {
                 let text = format!("{name} changes what an earlier plugin made, and comes first");
                 notes.value(Level::Error, &key, text).help =

@@ -1,5 +1,6 @@
 //! A throwaway folder with plugins, configurations and a cache, and `cnitool` pointed at it.
 
+use skel::SUITE_MARK;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,9 +8,6 @@ use tempfile::TempDir;
 
 /// A namespace that is always there.
 pub(crate) const NETNS: &str = "/proc/self/ns/net";
-
-/// The container ID that stands for [`NETNS`]: by its sha512.
-pub(crate) const ID: &str = "cnitool-cd2667f4483f699b01b0";
 
 /// Logs its call, and prints a result on ADD.
 pub(crate) const GOOD: &str = r#"
@@ -25,7 +23,6 @@ pub(crate) struct Tool {
     dir: TempDir,
 }
 
-/// How a run ended.
 pub(crate) struct Ended {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -33,11 +30,6 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// All three, for expected texts.
-    pub(crate) fn shown(&self) -> String {
-        format!("{}\nstdout: {}\nstderr: {}", self.code, self.stdout, self.stderr)
-    }
-
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{}", self.stderr);
@@ -118,6 +110,14 @@ impl Tool {
         }
         command.env("CNI_PATH", self.path("bin")).env("NETCONFPATH", self.path("net.d")).stdin(Stdio::null());
         command
+    }
+
+    /// Executes commands after `prelude.sh` in this folder, with mounts of their own.
+    pub(crate) fn shell(&self, commands: &str) -> Ended {
+        let mut shell = self.on_path("unshare".as_ref());
+        shell.args(["--mount", "sh", "-c", &format!("{}{commands}", include_str!("transcripts/prelude.sh"))]);
+        shell.env("D", self.dir.path()).env("CNITOOL", env!("CARGO_BIN_EXE_cnitool")).env("SUITE_MARK", SUITE_MARK);
+        self.ended(shell.current_dir(self.dir.path()))
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> Ended {

@@ -1,87 +1,21 @@
-//! `cnitool metrics`: printed, in a file, over HTTP.
+//! `cnitool metrics` over HTTP, and the files of other programs that read it.
 
 use crate::fixture::Tool;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Stdio};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use testns::Node;
-
-const RECORD: &str = r#"{"CNI_BY":"plugin","CNI_BEGIN_US":"1700000000000000","CNI_VERB":"ADD","CNI_PLUGIN":"bridge","CNI_NETWORK":"pods","CNI_DURATION_US":"4200"}
-"#;
 
 /// A line of the page without its number.
 fn number<'a>(page: &'a str, series: &str) -> &'a str {
     let mut lines = page.lines().filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     lines.next().unwrap_or_else(|| panic!("no {series} in {page}"))
-}
-
-#[test]
-fn the_page_has_the_node_and_the_log() {
-    let tool = Tool::new();
-    let log = tool.write("calls.log", RECORD);
-    let page = tool.run(&["metrics", "--from", log.to_str().unwrap()]).ok();
-    assert_eq!(number(&page, r#"cni_calls_total{plugin="bridge",side="plugin",verb="ADD"}"#), "1");
-    assert_eq!(number(&page, "cni_log_up"), "1");
-    assert_eq!(number(&page, r#"cni_attachments{network="net",state="lives"}"#), "0");
-    assert_eq!(number(&page, r#"cni_doctor_findings{kind="leftover"}"#), "0");
-}
-
-#[test]
-fn only_a_log_that_is_named_has_to_be_there() {
-    let tool = Tool::new();
-    let page = tool.ended(tool.command().args(["metrics"]).env("CNI_LOG", "/nonexistent/calls.log")).ok();
-    assert_eq!(number(&page, "cni_log_up"), "0");
-    let failed = tool.run(&["metrics", "--from", "/nonexistent/calls.log"]);
-    assert_eq!(failed.code, 1);
-    assert!(failed.stderr.contains("cannot read log /nonexistent/calls.log"), "{}", failed.stderr);
-}
-
-/// Other users may write the log's folder.
-#[test]
-fn a_log_without_end_is_none() {
-    let tool = Tool::new();
-    let log = tool.path("calls.log");
-    std::os::unix::fs::symlink("/dev/zero", &log).unwrap();
-    for words in [["metrics", "--from", log.to_str().unwrap()], ["log", "--from", log.to_str().unwrap()]] {
-        let failed = tool.run(&words);
-        assert_eq!(failed.code, 1);
-        assert!(failed.stderr.contains("it is no regular file"), "{}", failed.stderr);
-    }
-}
-
-#[test]
-fn the_file_is_replaced_whole_and_everyone_can_read_it() {
-    let tool = Tool::new();
-    let file = tool.write("cni.prom", "old");
-    // A reader that has it open keeps what it had: the file is another one afterwards.
-    let mut before = std::fs::File::open(&file).unwrap();
-    tool.run(&["metrics", "--output", file.to_str().unwrap()]).ok();
-    let mut old = String::new();
-    before.read_to_string(&mut old).unwrap();
-    assert_eq!(old, "old");
-    assert_eq!(number(&tool.read("cni.prom"), "cni_log_up"), "0");
-    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
-    // A link is not replaced, nor a device.
-    let link = file.with_file_name("link.prom");
-    std::os::unix::fs::symlink("cni.prom", &link).unwrap();
-    let refused = tool.run(&["metrics", "--output", link.to_str().unwrap()]);
-    assert!(refused.code == 1 && refused.stderr.contains("it is no regular file"), "{}", refused.stderr);
-    assert!(link.is_symlink());
-    // In the working folder, too.
-    tool.ended(tool.command().args(["metrics", "--output", "here.prom"]).current_dir(file.parent().unwrap())).ok();
-    assert_eq!(number(&tool.read("here.prom"), "cni_log_up"), "0");
-}
-
-#[test]
-fn only_the_loopback_is_listened_on() {
-    let tool = Tool::new();
-    for address in ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "localhost"] {
-        assert_eq!(tool.run(&["metrics", "--listen", address]).code, 2, "{address}");
-    }
 }
 
 /// `cnitool metrics --listen`, and where it listens.
@@ -149,29 +83,9 @@ fn a_scrape_over_http_gets_the_page_and_nothing_else_is_served() {
     assert_eq!(server.child.wait().unwrap().code(), Some(143));
 }
 
-#[test]
-fn clients_that_are_slow_or_speak_nonsense_do_not_keep_others_from_the_page() {
-    let _node = Node::new();
-    let tool = Tool::new();
-    let server = Server::start(&tool);
-    let mut slow: Vec<TcpStream> = (0..15).map(|_| server.connect()).collect();
-    slow.iter_mut().for_each(|stream| stream.write_all(b"GET /metr").unwrap());
-    assert!(server.get("/metrics").contains("cni_log_up"));
-    assert!(server.ask(b"\x16\x03\x01\x00\xff\r\n\r\n").contains(" 400 "));
-    assert!(server.ask(&[b'x'; 100_000]).contains(" 4"));
-    // The slow ones are turned away in time, and their places are free again.
-    for stream in &mut slow {
-        let ended = stream.read_to_end(&mut Vec::new());
-        assert!(!ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
-    }
-    let mut more: Vec<TcpStream> = (0..15).map(|_| server.connect()).collect();
-    more.iter_mut().for_each(|stream| stream.shutdown(Shutdown::Write).unwrap());
-    assert!(server.get("/metrics").contains("cni_log_up"));
-}
-
 /// Any user can open connections, and send nothing.
 #[test]
-fn hundreds_of_slow_clients_do_not_keep_a_scrape_out() {
+fn hundreds_of_slow_clients_and_those_that_speak_nonsense_do_not_keep_a_scrape_out() {
     let _node = Node::new();
     let tool = Tool::new();
     let server = Server::start(&tool);
@@ -184,27 +98,69 @@ fn hundreds_of_slow_clients_do_not_keep_a_scrape_out() {
     assert!(server.get("/metrics").contains("cni_log_up"));
     // No slow client was waited for.
     assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(server.ask(b"\x16\x03\x01\x00\xff\r\n\r\n").contains(" 400 "));
+    assert!(server.ask(&[b'x'; 100_000]).contains(" 4"));
+    // The slow ones are turned away in time.
+    let ended = slow[199].read_to_end(&mut Vec::new());
+    assert!(!ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
 }
 
-/// A name in a list or a log may come from another user; the page may be read on a terminal.
-#[test]
-fn names_on_the_page_do_not_act_on_a_terminal() {
-    let tool = Tool::new();
-    let evil = RECORD.replace("bridge", "b\\u001b[2J\\u009b1m\\u202ex");
-    let log = tool.write("calls.log", &evil);
-    let page = tool.run(&["metrics", "--from", log.to_str().unwrap()]).ok();
-    assert!(!page.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{page}");
-    let series = r#"cni_calls_total{plugin="b\\u{1b}[2J\\u{9b}1m\\u{202e}x",side="plugin",verb="ADD"}"#;
-    assert_eq!(number(&page, series), "1");
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("monitoring")
 }
 
-/// A folder of another user may have a pipe in the place of the unfinished file.
+/// Runs a program of the machine; `None` if it is not installed.
+pub(crate) fn run(program: &str, words: &[&Path]) -> Option<String> {
+    let output = match Command::new(program).args(words).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            testns::skip(program, &format!("{program} is not installed"));
+            return None;
+        }
+        Err(error) => panic!("{program}: {error}"),
+    };
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{program}: {said}");
+    Some(said)
+}
+
 #[test]
-fn a_pipe_in_the_folder_does_not_make_metrics_wait() {
+fn systemd_takes_the_units() {
     let tool = Tool::new();
-    let file = tool.write("cni.prom", "old");
-    nix::unistd::mkfifo(&file.with_file_name(".cni.prom.new"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    tool.run(&["metrics", "--output", file.to_str().unwrap()]).ok();
-    assert_eq!(number(&tool.read("cni.prom"), "cni_log_up"), "0");
-    assert!(!file.with_file_name(".cni.prom.new").exists());
+    let mut units = vec![PathBuf::from("verify"), PathBuf::from("--man=no")];
+    for entry in fs::read_dir(folder()).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        if name.ends_with(".service") || name.ends_with(".timer") {
+            let unit = fs::read_to_string(entry.path()).unwrap();
+            let unit = unit.replace("/opt/cni/bin/cnitool", env!("CARGO_BIN_EXE_cnitool"));
+            units.push(tool.write(&format!("units/{}", name.replace('@', "@pods")), &unit));
+        }
+    }
+    assert_eq!(units.len(), 2 + 6);
+    let words: Vec<&Path> = units.iter().map(PathBuf::as_path).collect();
+    if let Some(said) = run("systemd-analyze", &words) {
+        assert_eq!(said, "", "no complaint");
+    }
+}
+
+#[test]
+fn prometheus_takes_the_rules() {
+    run("promtool", &[Path::new("check"), Path::new("rules"), &folder().join("alerts.yml")]);
+}
+
+#[test]
+fn rules_and_board_name_only_series_that_metrics_has() {
+    let read = |file: PathBuf| fs::read_to_string(file).unwrap();
+    let series = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        let names = words.filter(|word| word.starts_with("cni_"));
+        names.map(|name| name.trim_end_matches("_bucket").to_owned()).collect()
+    };
+    let page = read(folder().join("../METRICS.md"))
+        .replace("`_used`, `_free`", "`cni_range_addresses_used` `cni_range_addresses_free`");
+    let known = series(&page);
+    let board = read(folder().join("grafana.json"));
+    serde_json::from_str::<serde_json::Value>(&board).unwrap();
+    let used = series(&(read(folder().join("alerts.yml")) + &board));
+    assert!(used.len() >= 6 && used.is_subset(&known), "{:?}", used.difference(&known).collect::<Vec<_>>());
 }

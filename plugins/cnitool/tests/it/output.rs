@@ -139,6 +139,9 @@ fn no_escape_reaches_the_terminal() {
     let tool = tool();
     tool.write("cache/results/x", "\u{1b}[2J");
     tool.write("net.d/x.conflist", "{\"name\":\"\u{1b}[2J\"}");
+    let all =
+        "{\"name\": \"\\u001b]0;x\\u0007\\u009b2J\\u202e\", \"plugins\": [{\"type\": \"\u{9b}\u{202e}\u{feff}\"}]}";
+    tool.write("net.d/a\u{1b}b.conflist", all);
     let loud = r#"printf '{"cniVersion":"1.0.0","code":100,"msg":"\\u001b[2J \\u202e \\u009b"}'; exit 1"#;
     tool.plugin("loud", loud);
     tool.write("net.d/loud.conflist", r#"{"cniVersion":"1.0.0","name":"loud","plugins":[{"type":"loud"}]}"#);
@@ -156,7 +159,10 @@ fn no_escape_reaches_the_terminal() {
         for form in [&[][..], &["--json"]] {
             let output = tool.command().args(words).args(form).output().unwrap();
             let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-            assert!(!shown.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{words:?} {form:?}: {shown:?}");
+            assert!(
+                !shown.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{feff}', '\u{9b}']),
+                "{words:?} {form:?}: {shown:?}"
+            );
         }
     }
     // As text it is passed on.
@@ -164,14 +170,4 @@ fn no_escape_reaches_the_terminal() {
     let output = tool.command().args(["--json", "add", "loud", crate::fixture::NETNS]).output().unwrap();
     let shown = String::from_utf8(output.stderr).unwrap();
     assert!(shown.contains(r"\u009b2J") && !shown.contains('\u{9b}'), "{shown:?}");
-}
-
-#[test]
-fn show_draws_each_format() {
-    let tool = Tool::new();
-    for (format, begin) in [("svg", "<svg "), ("html", "<!doctype html>"), ("dot", "graph cni {")] {
-        let text = tool.run(&["show", "--format", format]).ok();
-        assert!(text.starts_with(begin) && text.contains("net"), "{text}");
-    }
-    assert_eq!(tool.run(&["show", "--format", "dot", "--json"]).code, 2);
 }

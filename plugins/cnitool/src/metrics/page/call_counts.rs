@@ -9,7 +9,6 @@ use prometheus::{Error, Gauge, HistogramOpts, HistogramVec, IntCounterVec, Opts,
 
 /// The bounds of durations, from a call that does nothing to a plugin's deadline, in seconds.
 const BUCKETS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// The verbs of the specification.
 const VERBS: [&str; 6] = ["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"];
 /// The most values of a label that come from a log's text. A line may come from another program, so its names are not
 /// trusted to be few.
@@ -29,7 +28,6 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// No calls.
     pub(crate) fn new() -> Result<Self, Error> {
         let labels = ["side", "plugin", "verb"];
         let calls =

@@ -2,8 +2,8 @@
 
 use crate::doctor::{Finding, Kind, Level};
 use crate::node_networks::View;
+use cluster_keys::NodeView;
 use libcni::inventory::Life;
-use on_node::Memory;
 use prometheus::{Error, GaugeVec, Opts};
 
 use super::Page;
@@ -11,18 +11,22 @@ use super::Page;
 /// All states, so that each network has a series of each: a series that vanishes cannot trigger an alert.
 const STATES: [Life; 4] = [Life::Lives, Life::Young, Life::Unknown, Life::Gone];
 
-type Gauge = (&'static str, &'static str, fn(&Memory) -> u64);
+type Gauge = (&'static str, &'static str, fn(&NodeView) -> u64);
 
 /// Gauges of a node's memory of the plugin `cluster`: name, help, value.
 const OF_CLUSTER: [Gauge; 6] = [
-    ("cni_cluster_runs", "Runs of addresses that this node has.", |of| of.runs as u64),
-    ("cni_cluster_addresses_left", "Addresses that were in no run where this node looked for room last.", |of| of.left),
-    ("cni_cluster_claims", "Claims that containers of this node hold.", |of| of.claims as u64),
-    ("cni_cluster_store_away", "1 if the store did not answer when a call asked it last.", |of| {
-        of.away.is_some().into()
+    ("cni_cluster_runs", "Runs of addresses that this node has.", |of| of.memory.runs.len() as u64),
+    ("cni_cluster_addresses_left", "Addresses that were in no run where this node looked for room last.", |of| {
+        of.left.try_into().unwrap_or(u64::MAX)
     }),
-    ("cni_cluster_view_timestamp_seconds", "When this node has last written to the store.", |of| of.read_at),
-    ("cni_cluster_trust_seconds", "For how long this node gives addresses after that.", |of| of.trust_seconds),
+    ("cni_cluster_claims", "Claims that containers of this node hold.", |of| of.memory.claims.len() as u64),
+    ("cni_cluster_store_away", "1 if the store did not answer when a call asked it last.", |of| {
+        (of.standing.away_until_ms > 0).into()
+    }),
+    ("cni_cluster_view_timestamp_seconds", "When this node has last written to the store.", |of| of.standing.read_at_s),
+    ("cni_cluster_trust_seconds", "For how long this node gives addresses after that.", |of| {
+        of.standing.trust_seconds.into()
+    }),
 ];
 
 impl Page {
@@ -49,7 +53,7 @@ impl Page {
             if let Some(cluster) = &network.cluster {
                 in_no_run.with_label_values(&[&network.name]).set(i64::try_from(cluster.in_no_run).unwrap_or(i64::MAX));
                 for (gauges, value) in &of_cluster {
-                    let value = i64::try_from(value(&cluster.memory)).unwrap_or(i64::MAX);
+                    let value = i64::try_from(value(&cluster.view)).unwrap_or(i64::MAX);
                     gauges.with_label_values(&[&network.name]).set(value);
                 }
             }

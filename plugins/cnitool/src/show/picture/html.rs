@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use cni_spec::text::visible;
+use cni_suite::text::visible;
 
 use super::layout::plan;
 use super::svg;
@@ -40,7 +40,6 @@ document.querySelectorAll('tbody tr').forEach(function(row){row.hidden=!row.text
 const WIDE: usize = 1196;
 const NARROW: usize = 356;
 
-/// The page.
 pub(crate) fn html(view: &View) -> String {
     let host = if view.host.is_empty() { String::new() } else { format!(" of {}", shown(&view.host)) };
     let title = format!("Container networks{host}");

@@ -26,7 +26,6 @@ const LABELS_MAX: usize = 12;
 /// The least width of a plan: twenty columns of text in the innermost box.
 const WIDTH_MIN: usize = 20 * COLUMN + 6 * PADDING + 2 * GAP + TRUNK;
 
-/// A rectangle, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) x: usize,
@@ -38,7 +37,6 @@ pub(crate) struct Place {
 /// Something on a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
-    /// A frame around what is in it.
     Frame {
         place: Place,
         /// The worst that it says.
@@ -51,14 +49,15 @@ pub(crate) enum Item {
         /// What the tile stands for, for a reader's pointer.
         title: String,
     },
-    /// A line of text.
     Text {
         /// The left side, and the upper side of the line.
         at: (usize, usize),
         line: Vec<Part>,
     },
-    /// A straight line between two points.
-    Wire { from: (usize, usize), to: (usize, usize) },
+    Wire {
+        from: (usize, usize),
+        to: (usize, usize),
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

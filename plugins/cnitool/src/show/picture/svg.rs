@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use cni_spec::text::visible;
+use cni_suite::text::visible;
 use unicode_width::UnicodeWidthStr;
 
 use super::layout::{COLUMN, Item, Place, Plan};
@@ -23,7 +23,6 @@ svg tspan.warning{fill:var(--warning)}svg tspan.bad{fill:var(--bad)}svg rect.war
 svg rect.bad{stroke:var(--bad);stroke-width:2}svg rect.tile{stroke:none;fill:var(--good)}\
 svg rect.tile.warning{fill:var(--warning)}svg rect.tile.bad{fill:var(--bad)}";
 
-/// The plan as SVG, under a title.
 pub(crate) fn svg(plan: &Plan, title: &str) -> String {
     let Plan { width, height, items } = plan;
     let title = escaped(&visible(title));

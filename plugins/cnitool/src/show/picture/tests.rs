@@ -14,7 +14,7 @@ fn hostile() -> View {
     bad.nameless.push(format!("link {evil} {}", "x".repeat(10_000)));
     let mut web = attachment("web", "10.7.0.2");
     web.netns = format!("/run/netns/{evil}");
-    web.rules.push(evil.to_owned());
+    web.rules.push(on_node::Rule { text: evil.to_owned(), ..Default::default() });
     bad.attachments.push(web);
     let mut seen = view(vec![bad]);
     seen.unowned.push(evil.to_owned());

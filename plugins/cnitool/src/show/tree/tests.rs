@@ -1,5 +1,5 @@
 use super::*;
-use crate::node_networks::sample_for_tests::{attachment, full, network, view};
+use crate::node_networks::sample_for_tests::{attachment, network, view};
 use crate::tree_text::{COLUMNS, text};
 use expect_test::expect;
 
@@ -7,32 +7,10 @@ fn plain(view: &View) -> String {
     without_colours(&text(&tree(view, Shown::default())))
 }
 
-/// Without escapes of colours.
 fn without_colours(text: &str) -> String {
     let mut pieces = text.split('\u{1b}');
     let first = pieces.next().unwrap_or_default().to_owned();
     first + &pieces.filter_map(|piece| piece.split_once('m')).map(|(_, rest)| rest).collect::<String>()
-}
-
-#[test]
-fn a_network_with_all_that_it_can_have() {
-    let office = full();
-    expect![[r#"
-        node-1  1 network, 2 attachments  1 live  1 gone
-        office  bridge, portmap  /etc/cni/net.d/10-office.conflist
-        ├─ bridge cni0  up  10.7.0.1/24, mtu 1500, 2 ports
-        ├─ 10.7.0.1 - 10.7.0.254  ▏░░░░░░░░░░░░░░░░░░░  2 used, 251 free
-        ├─ fd00::1 - fd00::a  ██████████████████░░  9 used, 1 free
-        ├─ 10.8.0.1 - 10.8.0.2  ████████████████████  2 used, 0 free
-        ├─ 10.7.0.9 reserved by hand
-        ├─ cnitool-82e215debf7df4651d36  eth0  10.7.0.3
-        │  │ fd00:1234:5678:9abc:def0:1234:5678:9abc  gone
-        │  ├─ not in this cache: another runtime's
-        │  └─ made by the reference or another plugin: no mark
-        ├─ unnamed  link veth00000000 (no container was found that uses it)
-        └─ web  eth0  10.7.0.2  lives  3h  8080/tcp to 80  1 Mbit/s in  8 bit/s out
-    "#]]
-    .assert_eq(&plain(&view(vec![office])));
 }
 
 /// The node of a cluster: pods of real names and IDs, of which one is gone.

@@ -6,9 +6,8 @@ use std::sync::LazyLock;
 
 use boon::{Compiler, Draft, SchemaIndex, Schemas};
 use cni_spec::{AddResult, ConfObject, SpecVersion};
-use cnitool::schema::{accepted, find, names, put};
+use cnitool::schema::{accepted, find, put};
 use cnitool::validate::{KnownPlugin, Level, Role, Source, validate};
-use expect_test::expect;
 use libcni::NetworkConf;
 use serde_json::{Value, json};
 
@@ -33,7 +32,6 @@ impl Validator {
         Self(schemas, index)
     }
 
-    /// Why the value is refused.
     fn refused(&self, value: &Value) -> Option<String> {
         self.0.validate(value, self.1).err().map(|error| format!("{error:#}"))
     }
@@ -66,6 +64,7 @@ const BEYOND: &[&str] = &[
     "the path must begin with /",
     "a node's name has",
     "key ipam.store",
+    "as the interface before it",
 ];
 
 /// Schema and parser say the same of a list, but for what no schema says.
@@ -80,93 +79,6 @@ pub(crate) fn compare(text: &str, errors: &[&str]) {
     assert!(unseen.is_empty(), "the schema accepts what the parser refuses: {text}: {unseen:?}");
 }
 
-#[test]
-fn every_schema_is_complete_by_itself() {
-    for name in names() {
-        let (schema, _checked) = (find(name).unwrap(), Validator::new(name));
-        let own = schema["properties"].as_object().unwrap();
-        assert!(schema["title"].is_string() && !own.is_empty(), "{name}: {schema}");
-    }
-    assert_eq!(find("brigde"), None);
-}
-
-#[test]
-fn a_schema_has_the_keys_that_the_parser_has_fields_for() {
-    expect![[r#"
-        {
-          "$schema": "https://json-schema.org/draft/2020-12/schema",
-          "title": "CNI plugin dummy",
-          "type": "object",
-          "properties": {
-            "ipam": {
-              "type": "object",
-              "properties": {
-                "type": {
-                  "description": "The address plugin.",
-                  "type": [
-                    "string",
-                    "null"
-                  ]
-                }
-              }
-            }
-          },
-          "required": [
-            "ipam"
-          ]
-        }"#]]
-    .assert_eq(&format!("{:#}", find("dummy").unwrap()));
-    expect![[r#"
-        {
-          "$schema": "https://json-schema.org/draft/2020-12/schema",
-          "title": "CNI plugin sbr",
-          "type": "object",
-          "properties": {
-            "table": {
-              "type": [
-                "integer",
-                "null"
-              ],
-              "minimum": 1,
-              "maximum": 4294967295,
-              "description": "only makes the rules, to this table; routes stay where the earlier plugin put them"
-            },
-            "gateways": {
-              "type": [
-                "array",
-                "null"
-              ],
-              "items": {
-                "type": "string"
-              },
-              "description": "the default gateway, one for a family (default: those of the addresses)"
-            },
-            "addSourceHints": {
-              "type": [
-                "boolean",
-                "null"
-              ],
-              "description": "routes to the interface's subnets stay in the main table, with its address as source. Errors of it are logged only (default: `false`)"
-            },
-            "ipam": {
-              "type": [
-                "object",
-                "null"
-              ],
-              "properties": {
-                "type": {
-                  "description": "The address plugin.",
-                  "type": [
-                    "string",
-                    "null"
-                  ]
-                }
-              }
-            }
-          }
-        }"#]].assert_eq(&format!("{:#}", find("sbr").unwrap()));
-}
-
 /// Values of every type, of which each key accepts some.
 fn values() -> Vec<Value> {
     let texts = ["", "eth0", "a/b", "10.1.0.5", "10.1.0.0/24", "10.1.0.0/33", "fd00::1", "fd00::/64", "fd00::/129"];
@@ -177,7 +89,6 @@ fn values() -> Vec<Value> {
     texts.chain(numbers.into_iter().chain(others).map(|text| serde_json::from_str(text).unwrap())).collect()
 }
 
-/// The places of all values that a schema has keys for.
 fn places(schema: &Value, place: &[String], found: &mut Vec<Vec<String>>) {
     found.push(place.to_vec());
     for (key, below) in schema["properties"].as_object().into_iter().flatten() {
@@ -279,6 +190,17 @@ fn every_key_has_a_type_and_is_explained_in_its_plugins_readme() {
     }
 }
 
+fn conflists_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            conflists_below(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "conflist") {
+            found.push(path);
+        }
+    }
+}
+
 /// The networks in the plugins' READMEs and in the examples.
 fn written() -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
@@ -288,18 +210,31 @@ fn written() -> Vec<(PathBuf, String)> {
         all.extend(blocks.filter(|block| block.contains("\"plugins\"")).map(|block| (path.clone(), block.to_owned())));
     }
     let mut files = Vec::new();
-    crate::validate::networks_without_fault::conflists_below(&folder("examples"), &mut files);
+    conflists_below(&folder("examples"), &mut files);
     all.extend(files.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())));
     all
 }
 
 #[test]
-fn networks_of_documents_are_accepted() {
+fn networks_of_documents_have_no_fault() {
     let all = written();
     assert!(all.len() > 20, "{}", all.len());
     for (path, text) in all {
         let report = validate(vec![Source::file("x.conflist", text.as_bytes())], cnitool::keys::ALL);
-        assert_eq!(report.count(Level::Error), 0, "{}: {:?}", path.display(), report.findings);
+        // An example may have a plugin of another project.
+        assert!(report.findings.iter().all(|it| it.level == Level::Note), "{}: {:?}", path.display(), report.findings);
         compare(&text, &[]);
     }
+}
+
+#[test]
+fn every_plugin_is_known() {
+    let mut known: Vec<&str> = cnitool::keys::ALL.iter().map(|known| known.name).collect();
+    // noop's keys are its control file's business.
+    known.push("noop");
+    known.sort_unstable();
+    let mut all: Vec<&str> = cni_plugins::ENTRIES.iter().map(|entry| entry.name).collect();
+    all.push("cluster"); // an executable of its own
+    all.sort_unstable();
+    assert_eq!(known, all);
 }

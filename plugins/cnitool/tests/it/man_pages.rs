@@ -1,66 +1,9 @@
-//! Completion, as bash asks for it; man pages.
+//! Man pages.
 
-use crate::fixture::{NETNS, Tool};
-use crate::monitoring_folder::run;
+use crate::fixture::Tool;
+use crate::metrics::run;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-/// Sources the script, and completes the last word.
-const COMPLETE: &str = r#"
-source <(cnitool generate completions bash)
-COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
-_clap_complete_cnitool cnitool "${COMP_WORDS[COMP_CWORD]}"
-printf '%s\n' "${COMPREPLY[@]}"
-"#;
-
-/// The words that may stand in place of the last one.
-fn complete(tool: &Tool, words: &[&str]) -> Vec<String> {
-    let mut bash = tool.on_path(Path::new("bash"));
-    let program = Path::new(env!("CARGO_BIN_EXE_cnitool"));
-    let path = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
-    bash.args(["--norc", "-c", COMPLETE, "bash", "cnitool"]).args(words).env("PATH", path);
-    let ended = tool.ended(&mut bash);
-    assert_eq!((ended.code, &*ended.stderr), (0, ""));
-    ended.stdout.lines().map(|word| word.trim_end().to_owned()).filter(|word| !word.is_empty()).collect()
-}
-
-#[test]
-fn verbs_networks_and_plugins_are_completed() {
-    let tool = Tool::new();
-    assert_eq!(complete(&tool, &["gen"]), ["generate"]);
-    assert_eq!(complete(&tool, &["add", "n"]), ["net"]);
-    assert_eq!(complete(&tool, &["version", "g"]), ["good"]);
-    assert_eq!(complete(&tool, &["generate", "schema", "ho"]), ["host-device", "host-local"]);
-    tool.write("other/a.conflist", r#"{"cniVersion":"1.1.0","name":"far","plugins":[{"type":"good"}]}"#);
-    let other = tool.path("other");
-    let other = other.to_str().unwrap();
-    assert_eq!(complete(&tool, &["--conf-dir", other, "add", "f"]), ["far"]);
-    assert_eq!(complete(&tool, &[&format!("--conf-dir={other}"), "ipam", "free", "f"]), ["far"]);
-    // The shell would run a command in the name of a file.
-    tool.write("other/a$(touch b).conflist", "{}");
-    let files = complete(&tool, &["add", &format!("{other}/")]);
-    assert_eq!(files, ["$DIR/other/a.conflist"]);
-}
-
-#[test]
-fn containers_and_attachments_are_completed() {
-    let tool = Tool::new();
-    let cache = tool.path("cache");
-    let after = |words: &[&str]| complete(&tool, &[&["--cache-dir", cache.to_str().unwrap()], words].concat());
-    assert!(after(&["del", "net", "/x", "--container-id", ""]).is_empty(), "no cache, no words and no error");
-    tool.run(&["add", "net", NETNS, "--container-id", "c1"]).ok();
-    assert_eq!(after(&["del", "net", "/x", "--container-id", ""]), ["c1"]);
-    assert_eq!(after(&["gc", "net", "--keep", "c"]), ["c1", "c1/eth0"]);
-    assert_eq!(after(&["del", "net", "/proc/self/ns/n"]), [NETNS]);
-    tool.run(&["add", "net", NETNS, "--container-id", "x1", "--args", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0"])
-        .ok();
-    for words in
-        [&["check"][..], &["del", "net"], &["repair"], &["explain"], &["list"], &["log"], &["gc", "net", "--keep"]]
-    {
-        assert_eq!(after(&[words, &["sh"]].concat()), ["shop/web-0"], "{words:?}");
-    }
-    assert_eq!(after(&["ipam", "release", "net", "x"]), ["x1"]);
-}
+use std::path::PathBuf;
 
 #[test]
 fn each_verb_has_a_man_page_with_its_options_and_examples() {
@@ -123,7 +66,10 @@ fn each_plugin_and_the_files_of_networks_have_a_man_page_with_each_key() {
         }
         let example = text.split_once(".SH EXAMPLES\n").unwrap().1.split_once(".RS 2\n").unwrap().1;
         let example = example.split_once("\n.RE\n").unwrap().0.replace("\\-", "-");
-        serde_json::from_str::<Value>(&example).unwrap_or_else(|error| panic!("{page}: {error}: {example}"));
+        let kind = if example.contains("\"plugins\"") { "conflist" } else { "conf" };
+        let file = tool.write(&format!("example.{kind}"), &example);
+        let valid = tool.run(&["validate", "--offline", file.to_str().unwrap()]);
+        assert_eq!(valid.code, 0, "{page}: {}: {example}", valid.stderr);
         for left in ["`", "](", "**"] {
             assert!(!text.contains(left), "{page} has Markdown: {left}");
         }
@@ -150,14 +96,5 @@ fn the_readers_of_man_pages_have_no_complaint() {
             assert_eq!(said, "", "{section}");
         }
         run("mandoc", &["-T", "lint", "-W", "error"]);
-    }
-}
-
-#[test]
-fn completions_are_scripts() {
-    let tool = Tool::new();
-    for shell in ["bash", "zsh", "fish"] {
-        let script = tool.run(&["generate", "completions", shell]).ok();
-        assert!(script.contains("CNITOOL_COMPLETE") && script.contains("cnitool"), "{shell}");
     }
 }
