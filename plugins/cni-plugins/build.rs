@@ -29,7 +29,6 @@ fn link(option: &str) {
     println!("cargo::rustc-link-arg-bins={}{option}", if is_linker { "" } else { "-Wl," });
 }
 
-/// Sets `SUITE_RELEASE`.
 fn release() {
     println!("cargo::rerun-if-env-changed=CNI_COMMIT");
     // Tests run on unoptimised builds, which a commit must not make anew.
