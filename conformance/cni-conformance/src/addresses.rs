@@ -24,27 +24,3 @@ pub(crate) fn addresses(result: &Value) -> Vec<String> {
     let texts = ips.chain(older).filter_map(Value::as_str);
     texts.map(|text| text.split('/').next().unwrap_or(text).to_owned()).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{addresses, stands_in};
-    use serde_json::json;
-
-    #[test]
-    fn an_address_of_the_config_is_not_handed_out() {
-        let config = json!({ "ipam": { "fixed": ["10.1.0.5/24"] }, "prevResult": { "ips": ["10.1.0.6/24"] } });
-        assert!(stands_in(&config, "10.1.0.5"));
-        assert!(!stands_in(&config, "10.1.0.6"));
-        assert!(!stands_in(&config, "10.1.0"));
-    }
-
-    #[test]
-    fn addresses_of_old_and_new_results() {
-        assert_eq!(addresses(&json!({ "ips": [{ "address": "10.7.0.2/16" }] })), ["10.7.0.2"]);
-        assert_eq!(
-            addresses(&json!({ "ip4": { "ip": "10.7.0.2/16" }, "ip6": { "ip": "fd::1/64" } })),
-            ["10.7.0.2", "fd::1"]
-        );
-        assert!(addresses(&json!(null)).is_empty());
-    }
-}

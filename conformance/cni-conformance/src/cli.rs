@@ -4,21 +4,26 @@ pub mod plugin;
 pub mod runtime;
 mod trial_options;
 
+pub(crate) use trial_options::FailLevel;
+
 use crate::profile::Role;
 use crate::report::Asked;
 use crate::rule::{Level, Rule, Versions};
 use crate::run::Outcome;
 use crate::sentences::Sentence;
-use crate::{isolated_task, kit_ipam, report, rules, sentences, stress};
+use crate::{isolated_task, kit_ipam, report, rules, run, sentences, stress};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Tests CNI plugins and runtimes of any make against the specification.
 #[derive(Parser)]
 #[command(name = "cni-conformance", version)]
 struct Arguments {
+    /// Rules of your own, whose cases are steps as `explain` shows them; may be repeated
+    #[arg(long, value_name = "FILE", global = true)]
+    cases: Vec<PathBuf>,
     #[command(subcommand)]
     what: What,
 }
@@ -49,7 +54,6 @@ enum What {
 }
 
 /// The whole `main` of the executable, and of any other that is to be the kit: it starts itself again for each trial.
-#[must_use]
 pub fn main() -> ExitCode {
     let called_as = std::env::args_os().next().unwrap_or_default();
     let called_as = Path::new(&called_as);
@@ -60,7 +64,8 @@ pub fn main() -> ExitCode {
         return ExitCode::from(crate::runtime::mock_plugin::main(called_as));
     }
     report::is_called(called_as);
-    let done = match Arguments::parse().what {
+    let Arguments { cases, what } = Arguments::parse();
+    let done = rules::read_own(&cases).and_then(|()| match what {
         What::Outside { own_processes } => {
             isolated_task::isolate(own_processes == "true").map_err(|error| error.to_string())
         }
@@ -73,10 +78,10 @@ pub fn main() -> ExitCode {
         What::Runtime(options) => options.run().map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
         What::Plugin(options) => options.run(rules::all()).map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
         What::Stress(options) => options.run(stress::rules()).map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
-    };
+    });
     done.unwrap_or_else(|error| {
         writeln!(io::stderr(), "cni-conformance: {error}").ok();
-        ExitCode::from(2)
+        ExitCode::from(if error.starts_with(run::NOTHING_HERE) { 3 } else { 2 })
     })
 }
 
@@ -91,12 +96,12 @@ fn print(text: &str) -> Result<(), String> {
 struct Explained {
     rule: Asked,
     sentences: Vec<&'static Sentence>,
-    cases: Vec<(&'static str, Versions, &'static str)>,
+    cases: Vec<(&'static str, Versions, &'static str, &'static str)>,
 }
 
 impl Explained {
     fn new<B>(rule: &'static Rule<B>) -> Self {
-        let cases = rule.cases.iter().map(|case| (case.name, case.versions, case.does)).collect();
+        let cases = rule.cases.iter().map(|case| (case.name, case.versions, case.does, case.steps)).collect();
         Self { rule: Asked::new(rule), sentences: rule.sentences().collect(), cases }
     }
 }
@@ -126,9 +131,12 @@ fn described(Explained { rule, sentences, cases }: &Explained) -> String {
         text += "  says:   no sentence of the specification; those named above depend on it\n";
     }
     text += &format!("  binds:  {}\n", roles.join(", "));
-    for (name, versions, does) in cases {
+    for (name, versions, does, steps) in cases {
         let case = if name.is_empty() { "one case".to_owned() } else { format!("--case {name}") };
         text += &format!("  tried:  {case}, with {versions}\n          {does}\n");
+        if !steps.is_empty() {
+            text += &format!("          steps: {steps}\n");
+        }
     }
     let is_of_runtimes = rule.roles.contains(&Role::Runtime);
     let (command, file) = match rule.level {
@@ -151,7 +159,6 @@ fn status(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Says that no such thing exists, and which names are similar.
 pub(crate) fn unknown(what: &str, name: &str, names: &[&str]) -> String {
     let mut near: Vec<_> = names.iter().map(|other| (strsim::jaro_winkler(name, other), *other)).collect();
     near.sort_by(|(one, _), (other, _)| other.total_cmp(one));

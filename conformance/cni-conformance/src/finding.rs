@@ -8,12 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use testns::Output;
 
-/// A rule that is broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The behaviour that the rule expects.
     pub expected: String,
-    /// The behaviour that the case saw.
     pub seen: String,
     /// Lines of the node that went (`-`) and came (`+`), where that is the point.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -27,7 +24,6 @@ pub struct Finding {
 /// other: see [`schedule::run`](crate::schedule::run).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Basis {
-    /// The rule's name.
     pub rule: String,
     /// Whether a call failed that should have succeeded. The rule has to be broken by such a call, then: a plugin that
     /// leaves something behind may still be called twice.
@@ -41,35 +37,26 @@ impl Finding {
     }
 
     /// The same of something that works in the first place, as a rule says.
-    #[must_use]
     pub fn based_on<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
         Self { basis: rule.into().map(|rule| Basis { rule: rule.to_owned(), call: false }), ..self }
     }
 
     /// The same of a call that succeeds in the first place, as a rule says.
-    #[must_use]
     pub fn of_call<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
         Self { basis: rule.into().map(|rule| Basis { rule: rule.to_owned(), call: true }), ..self }
     }
 
     /// Nothing if something holds, else a finding.
-    ///
-    /// # Errors
-    /// The finding.
     pub fn unless(holds: bool, expected: impl Into<String>, seen: impl Into<String>) -> Result<(), Stop> {
         if holds { Ok(()) } else { Err(Self::new(expected, seen).into()) }
     }
 
     /// Returns the finding if there is a difference.
-    ///
-    /// # Errors
-    /// The finding.
     pub fn unless_differs(diff: String, expected: impl Into<String>, seen: impl Into<String>) -> Result<(), Stop> {
         if diff.is_empty() { Ok(()) } else { Err(Self::new(expected, seen).with_diff(diff).into()) }
     }
 
     /// The same with a difference of the node.
-    #[must_use]
     pub fn with_diff(mut self, diff: impl Into<String>) -> Self {
         self.diff = diff.into();
         self
@@ -82,10 +69,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The reason why a case ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The rule is broken.
     Fails(Finding),
     /// The case says nothing of this subject or cannot run on this kernel, for this reason.
     Skips(String),
@@ -97,16 +82,17 @@ impl Stop {
         Self::Skips(why.into())
     }
 
+    /// Says that this machine does not let the kit try the case, for a reason.
+    pub fn not_here(why: impl fmt::Display) -> Self {
+        Self::Skips(format!("{}{why}", crate::trial::NOT_HERE))
+    }
+
     /// Ends a case that says nothing of this subject, for a reason.
-    ///
-    /// # Errors
-    /// The skip, if that is so.
     pub fn skip_if(is_so: bool, why: impl Into<String>) -> Result<(), Self> {
         if is_so { Err(Self::skip(why)) } else { Ok(()) }
     }
 
     /// The same of something that works in the first place, as a rule says.
-    #[must_use]
     pub fn based_on<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
         match self {
             Self::Fails(finding) => Self::Fails(finding.based_on(rule)),
@@ -127,22 +113,16 @@ pub struct CallRecord {
     /// Commands for a shell that do what was done since the call before: a namespace that was made, a link that was deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
-    /// The executable.
     pub executable: String,
     /// Words after it; plugins get none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
-    /// The executable's whole environment.
     pub environment: Vec<(String, String)>,
-    /// The executable's whole stdin.
     pub stdin: String,
     /// Exit status; 128 and the number for a signal; `None` if it did not end in time.
     pub exit: Option<i32>,
-    /// The executable's standard output.
     pub stdout: String,
-    /// The executable's standard error.
     pub stderr: String,
-    /// The duration of the call, in milliseconds.
     pub milliseconds: u64,
 }
 
@@ -173,13 +153,11 @@ impl CallRecord {
     }
 
     /// `CNI_COMMAND`; empty if the call has none.
-    #[must_use]
     pub fn verb(&self) -> &str {
         self.environment.iter().find(|(name, _)| name == "CNI_COMMAND").map_or("", |(_, verb)| verb)
     }
 
     /// The call as a command for a shell, after those of [`CallRecord::before`].
-    #[must_use]
     pub fn command_line(&self) -> String {
         let variables = self.environment.iter().map(|(name, set)| format!("{name}={} ", quoted(set)));
         let variables: String = variables.collect();
@@ -194,18 +172,5 @@ pub(crate) fn quoted(text: &str) -> String {
     match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn a_shell_reads_quoted_words_as_they_were() {
-        for text in ["", "plain-1.0/x", "two words", "it's", r#"{"a":"$HOME `id` \"}"#, "line\nbreak"] {
-            let output = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(text))]).output();
-            assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), text);
-        }
     }
 }

@@ -6,6 +6,7 @@
 use crate::finding::CallRecord;
 use crate::machine_features::MachineFeatures;
 use crate::namespaces::{self, Shown};
+use crate::rules;
 use crate::spec_version;
 use crate::subject::Subject;
 use crate::trial::{Report, Trial};
@@ -45,32 +46,23 @@ pub(crate) enum IsolatedTask {
     /// To see what the machine allows: a [`MachineFeatures`].
     Look,
     /// To ask an executable for its versions: [`Spoken`].
-    Versions {
-        /// The subject that has the executable.
-        subject: Subject,
-        /// The name of the executable.
-        executable: String,
-    },
+    Versions { subject: Subject, executable: String },
     /// To try a case: a [`crate::trial::Report`].
     Try {
-        /// The trial.
         trial: Box<Trial>,
         /// The machine that it runs on.
         machine: MachineFeatures,
+        /// The user's own rules.
+        cases: Vec<String>,
     },
     /// To try a case with a runtime: a [`crate::trial::Report`], too.
-    Drive {
-        /// The trial.
-        trial: Box<crate::runtime::Trial>,
-    },
+    Drive { trial: Box<crate::runtime::Trial> },
 }
 
-/// The answer of an executable to VERSION.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spoken {
     /// Versions that the kit knows, oldest first; empty if there was no sensible answer.
     pub versions: Vec<String>,
-    /// The call.
     pub call: CallRecord,
 }
 
@@ -115,7 +107,10 @@ impl IsolatedTask {
                 write_protection::protect()?;
                 json!(ask_versions(&subject, &executable, &shown))
             }
-            Self::Try { trial, machine } => json!(trial.here(machine)?),
+            Self::Try { trial, machine, cases } => {
+                rules::add(cases).map_err(|(_, why)| io::Error::other(why))?;
+                json!(trial.here(machine)?)
+            }
             Self::Drive { trial } => json!(trial.here()?),
         })
     }
@@ -146,9 +141,6 @@ fn ask_versions(subject: &Subject, executable: &str, shown: &Shown) -> Spoken {
 }
 
 /// The child's `main`: enters new namespaces and starts itself again, as their first process.
-///
-/// # Errors
-/// If namespaces cannot be had or the child cannot be started.
 pub fn isolate(own_processes: bool) -> io::Result<ExitCode> {
     let kit = std::env::current_exe()?;
     namespaces::leave_the_machine(own_processes)?;
@@ -162,9 +154,6 @@ pub fn isolate(own_processes: bool) -> io::Result<ExitCode> {
 }
 
 /// The child's `main` in its namespaces: reads the task, does it, writes the answer.
-///
-/// # Errors
-/// If it cannot be done.
 pub fn run_isolated(own_processes: bool) -> io::Result<ExitCode> {
     namespaces::die_with_parent()?;
     namespaces::own_mounts(own_processes)?;

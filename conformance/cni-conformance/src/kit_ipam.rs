@@ -20,34 +20,27 @@ pub const NAME: &str = "kit-ipam";
 const FOLDER: &str = "/run/testns/kit-ipam";
 
 /// The `ipam` object of a config that uses it, with IPv6 addresses beside those of IPv4 if wanted.
-#[must_use]
 pub fn config(with_ipv6: bool) -> Value {
     json!({ "type": NAME, "withIPv6": with_ipv6 })
 }
 
 /// The same in place of another: families and routes as that one's. A plugin that makes default routes itself may not
 /// want more of them.
-#[must_use]
 pub fn in_place_of(ipam: &Value) -> Value {
     let mut config = config(ipam.to_string().contains("::"));
     config["routes"] = ipam.get("routes").cloned().unwrap_or_else(|| json!([]));
     config
 }
 
-/// A call of the plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpamCall {
-    /// `CNI_COMMAND`.
     pub verb: String,
-    /// The call's whole environment.
     pub environment: BTreeMap<String, String>,
-    /// The call's whole stdin.
     pub stdin: String,
 }
 
 impl IpamCall {
     /// Returns the call's config; `null` if that was no JSON.
-    #[must_use]
     pub fn config(&self) -> Value {
         serde_json::from_str(&self.stdin).unwrap_or_default()
     }
@@ -57,28 +50,22 @@ impl IpamCall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Prints an error object and fails.
     Fail {
-        /// `code`.
         code: u64,
-        /// `msg`.
         msg: String,
     },
     /// Prints this text and ends with this status.
     Print {
         /// The whole of stdout.
         stdout: String,
-        /// Exit status.
         exit: u8,
     },
-    /// Does not end.
     Hang,
 }
 
 /// The state that the plugin keeps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Ledger {
-    /// The orders, by verb.
     orders: BTreeMap<String, Order>,
     /// Container ID and interface name of each attachment that has an address, with its number.
     held: BTreeMap<String, u16>,
@@ -91,7 +78,6 @@ pub struct KitIpam;
 
 impl KitIpam {
     /// Returns the plugin's calls since the testbed was made or they were last forgotten, in order.
-    #[must_use]
     pub fn calls(&self) -> Vec<IpamCall> {
         let text = with_ledger(|_| fs::read_to_string(path("calls")).unwrap_or_default());
         let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("cannot read {line}: {error}"));
@@ -99,12 +85,10 @@ impl KitIpam {
     }
 
     /// Verbs of its calls, in order, but for VERSION, which any process may call at any time.
-    #[must_use]
     pub fn verbs(&self) -> Vec<String> {
         self.calls().into_iter().map(|call| call.verb).filter(|verb| verb != "VERSION").collect()
     }
 
-    /// Forgets its calls.
     pub fn forget_calls(&self) {
         with_ledger(|_| fs::remove_file(path("calls")).ok());
     }
@@ -122,13 +106,11 @@ impl KitIpam {
     }
 
     /// Attachments that have an address, as `CONTAINERID IFNAME`.
-    #[must_use]
     pub fn held(&self) -> Vec<String> {
         with_ledger(|ledger| ledger.held.keys().cloned().collect())
     }
 }
 
-/// The ledger, locked.
 fn with_ledger<T>(work: impl FnOnce(&mut Ledger) -> T) -> T {
     try_with_ledger(work).unwrap_or_else(|error| panic!("cannot use the ledger in {FOLDER}: {error}"))
 }
@@ -159,24 +141,18 @@ fn write_down(call: &IpamCall) -> io::Result<()> {
     file.write_all(format!("{}\n", serde_json::to_string(call)?).as_bytes())
 }
 
-/// Puts it into a bin dir.
-///
-/// # Errors
-/// If the link cannot be made.
 pub fn install(bin_dir: &Path, kit: &Path) -> io::Result<PathBuf> {
     let path = bin_dir.join(NAME);
     std::os::unix::fs::symlink(kit, &path)?;
     Ok(path)
 }
 
-/// The outcome of a call.
 struct Reply {
     stdout: String,
     exit: u8,
 }
 
 /// The plugin's `main`. Returns the exit status.
-#[must_use]
 pub fn main() -> u8 {
     let mut stdin = String::new();
     io::stdin().lock().read_to_string(&mut stdin).ok(); // what is not UTF-8 is no config
@@ -282,50 +258,4 @@ fn result(number: u16, ipam: &Value) -> Value {
 fn failed(config: &Value, code: u64, msg: &str) -> Reply {
     let version = config["cniVersion"].as_str().unwrap_or("0.1.0");
     Reply { stdout: json!({ "cniVersion": version, "code": code, "msg": msg }).to_string(), exit: 1 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{IpamCall, Ledger, Order};
-    use serde_json::{Value, json};
-    use std::collections::BTreeMap;
-
-    fn call(verb: &str, id: &str, config: &Value) -> IpamCall {
-        let variables = [("CNI_COMMAND", verb), ("CNI_CONTAINERID", id), ("CNI_IFNAME", "eth0")];
-        let environment: BTreeMap<_, _> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        IpamCall { verb: verb.to_owned(), environment, stdin: config.to_string() }
-    }
-
-    #[test]
-    fn each_attachment_has_an_address_until_del_or_gc() {
-        let mut ledger = Ledger::default();
-        let config = json!({ "cniVersion": "0.4.0", "ipam": {} });
-        let mut address = |verb: &str, id: &str, config: &Value| {
-            let reply = ledger.answer(&call(verb, id, config)).unwrap();
-            let result: Value = serde_json::from_str(&reply.stdout).unwrap_or_default();
-            (reply.exit, result["ips"][0]["address"].as_str().map(str::to_owned))
-        };
-        let given = |address: &str| (0, Some(address.to_owned()));
-        assert_eq!(address("ADD", "a", &config), given("10.88.0.2/16"));
-        assert_eq!(address("ADD", "b", &config), given("10.88.0.3/16"));
-        assert_eq!(address("ADD", "a", &config), given("10.88.0.2/16"));
-        assert_eq!(address("CHECK", "a", &config), (0, None));
-        assert_eq!(address("DEL", "a", &config), (0, None));
-        assert_eq!(address("DEL", "a", &config), (0, None));
-        assert_eq!(address("CHECK", "a", &config), (1, None));
-        let valid = json!({ "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "eth0" }] });
-        assert_eq!(address("GC", "", &valid), (0, None));
-        assert_eq!(address("CHECK", "b", &config), (1, None));
-    }
-
-    #[test]
-    fn it_does_as_ordered() {
-        let mut ledger = Ledger::default();
-        let config = json!({ "cniVersion": "1.0.0" });
-        ledger.orders.insert("ADD".to_owned(), Order::Fail { code: 11, msg: "later".to_owned() });
-        ledger.orders.insert("DEL".to_owned(), Order::Hang);
-        let reply = ledger.answer(&call("ADD", "a", &config)).unwrap();
-        assert_eq!((reply.exit, reply.stdout.as_str()), (1, r#"{"cniVersion":"1.0.0","code":11,"msg":"later"}"#));
-        assert!(ledger.answer(&call("DEL", "a", &config)).is_none());
-    }
 }

@@ -12,8 +12,6 @@
 //! Reading order: what is asked ([`rule`], [`rules`]), of whom ([`subject`], [`profile`]), how it is found out
 //! ([`mod@testbed`], [`trial`], [`schedule`], [`run`]), and what is said about it ([`finding`], [`report`]).
 
-#![warn(missing_docs, clippy::missing_errors_doc)]
-
 // The rules.
 pub(crate) mod addresses;
 pub mod result_conversion;

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// The abilities of the machine under the kit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineFeatures {
-    /// The kernel's release.
     pub kernel: String,
     /// Kernel features that are there, by the names that profiles use.
     pub features: Vec<String>,
@@ -15,7 +14,6 @@ pub struct MachineFeatures {
 
 impl MachineFeatures {
     /// Looks, in namespaces of one's own.
-    #[must_use]
     pub(crate) fn look(own_processes: bool) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let features = testns::Feature::ALL.into_iter().filter(|feature| feature.is_here());
@@ -27,7 +25,6 @@ impl MachineFeatures {
     }
 
     /// The first of some features that is not there.
-    #[must_use]
     pub fn lacks<'a>(&self, needs: &'a [String]) -> Option<&'a str> {
         needs.iter().find(|need| !self.features.contains(need)).map(String::as_str)
     }

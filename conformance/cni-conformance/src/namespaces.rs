@@ -22,9 +22,7 @@ const SHOWN: &str = "/mnt";
 /// Moves this process, which must have one thread only, into namespaces of its own: user (as root there) and mount; with
 /// `own_processes`, its next child is the first process of a new process namespace. Its node makes the network's: two
 /// for each trial would be one too many for a kernel that takes long to end them.
-///
-/// # Errors
-/// The kernel's error; most often that user namespaces are forbidden.
+/// Errors: the kernel's error; most often that user namespaces are forbidden.
 #[expect(clippy::disallowed_methods, reason = "a trial is a process in namespaces of its own, before its first thread")]
 pub fn leave_the_machine(own_processes: bool) -> io::Result<()> {
     let (user, group) = (Uid::effective(), Gid::effective());
@@ -49,9 +47,6 @@ pub(crate) fn leave_the_network() -> io::Result<()> {
 /// Ends this process as soon as the one that reads its stdout, or its parent, has ended.
 ///
 /// Comes after [`leave_the_machine`]: the kernel forgets it with a change of credentials (PR_SET_PDEATHSIG(2const)).
-///
-/// # Errors
-/// If they have ended already.
 pub fn die_with_parent() -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let stdout = io::stdout();
@@ -65,9 +60,7 @@ pub fn die_with_parent() -> io::Result<()> {
 }
 
 /// Makes the mounts private, and gives the first process of a new process namespace the `/proc` that goes with it.
-///
-/// # Errors
-/// `EPERM` where the machine hides parts of its own `/proc`, as containers do.
+/// Errors: `EPERM` where the machine hides parts of its own `/proc`, as containers do.
 pub fn own_mounts(own_processes: bool) -> io::Result<()> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
     if own_processes {

@@ -16,7 +16,6 @@ use std::path::PathBuf;
 pub use address_pool::Pool;
 pub use file::ProfileFile;
 
-/// Name of the network in each config.
 pub const NETWORK: &str = "conformance";
 
 /// The JSON pointer of the object in a config that names its delegate, unless the profile says otherwise.
@@ -40,12 +39,9 @@ pub enum Role {
 }
 
 impl Role {
-    /// Each kind of plugin.
     pub const ALL: &'static [Self] = &[Self::Interface, Self::Chained, Self::Ipam, Self::List];
     /// Roles that are one executable.
     pub const PLUGINS: &'static [Self] = &[Self::Interface, Self::Chained, Self::Ipam];
-    /// Roles after whose ADD a container has an interface.
-    pub const ATTACHING: &'static [Self] = &[Self::Interface, Self::List];
 }
 
 /// A profile of a plugin: its config, and what the node must have for it.
@@ -53,7 +49,6 @@ impl Role {
 pub struct Profile {
     /// The name in reports; for a built-in profile that of the executable, or that and a variant, `bridge-dual-stack`.
     pub name: String,
-    /// The kind of the plugin.
     pub role: Role,
     /// The plugin objects in order, without `name` and `cniVersion`; one unless it is a list.
     ///
@@ -143,33 +138,23 @@ impl Stage {
 }
 
 impl Profile {
-    /// The built-in profile of that name.
-    #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::built_in().into_iter().find(|profile| profile.name == name)
     }
 
     /// All built-in profiles: those of the reference set.
-    ///
-    /// # Panics
-    /// If their file cannot be read, which a test does.
-    #[must_use]
     pub fn built_in() -> Vec<Self> {
         let read = serde_json::from_str(include_str!("profile/built_in.json"));
         read.unwrap_or_else(|error| panic!("built_in.json: {error}"))
     }
 
     /// The profile of a user's config: the text of a `.conf` (one plugin) or `.conflist`.
-    ///
-    /// # Errors
-    /// A message that says what is wrong with the text.
     pub fn given(name: &str, text: &str, role: Option<Role>) -> Result<Self, String> {
         let config = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
         given::of_config(name, &config, role)
     }
 
     /// The same with the kit's own IPAM plugin in place of any that the subject does not have.
-    #[must_use]
     pub fn for_subject(mut self, subject: &Subject) -> Self {
         for plugin in &mut self.plugins {
             let Some(delegate) = plugin.pointer_mut(self.delegate.as_deref().unwrap_or(IPAM)) else { continue };
@@ -181,26 +166,30 @@ impl Profile {
         self
     }
 
+    /// The same with the kit's own IPAM plugin in place of another, and the name of that one.
+    pub(crate) fn with_kit_ipam(mut self) -> Option<(Self, String)> {
+        let is_asked = self.role == Role::Interface && self.delegate.is_none();
+        let ipam = self.plugins.first_mut().filter(|_| is_asked)?.get_mut("ipam")?;
+        let name = ipam.get("type")?.as_str().filter(|name| *name != crate::kit_ipam::NAME)?.to_owned();
+        *ipam = crate::kit_ipam::in_place_of(ipam);
+        Some((self, name))
+    }
+
     /// The object of a config that names its delegate, if it has one.
-    #[must_use]
     pub fn delegate_of<'a>(&self, config: &'a mut Value) -> Option<&'a mut Value> {
         config.pointer_mut(self.delegate.as_deref().unwrap_or(IPAM)).filter(|delegate| delegate.get("type").is_some())
     }
 
     /// Returns whether the profile makes sense with a version.
-    #[must_use]
     pub fn allows(&self, version: &str) -> bool {
         self.oldest.as_deref().is_none_or(|oldest| spec_version::is_from(version, oldest))
     }
 
     /// Returns whether the plugin is called with a prevResult on ADD.
-    #[must_use]
     pub fn is_chained(&self) -> bool {
         self.role == Role::Chained
     }
 
-    /// The executable of one of its plugins.
-    #[must_use]
     pub fn executable(&self, index: usize) -> &str {
         let kind = || self.plugins.get(index)?.get("type")?.as_str();
         match self.role {
@@ -211,7 +200,6 @@ impl Profile {
 
     /// The config of one of its plugins as a runtime writes it to stdin, for the pod of that number: with name, version
     /// and sample values of its capabilities.
-    #[must_use]
     pub fn config(&self, index: usize, version: &str, pod: usize) -> Value {
         let mut config = self.plugins.get(index).cloned().unwrap_or_else(|| json!({}));
         if let Some(object) = config.as_object_mut() {
@@ -235,7 +223,6 @@ impl Profile {
     }
 
     /// The prevResult of a chained plugin for a pod: what the kit laid, with the profile's own keys.
-    #[must_use]
     pub(crate) fn prev_result(&self, laid: Value, pod: usize) -> Value {
         let mut result = laid;
         for (key, value) in &self.prev_result {
@@ -300,15 +287,13 @@ fn filled(text: &str, name: &str, number: usize) -> String {
 }
 
 /// The same in a name.
-#[must_use]
 pub fn fill_text(text: &str, pod: usize) -> String {
     filled(text, "n", pod)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Profile, Role};
-    use serde_json::json;
+    use super::Profile;
 
     #[test]
     fn names_of_built_in_profiles_differ_and_start_with_their_executable() {
@@ -321,39 +306,9 @@ mod tests {
     }
 
     #[test]
-    fn the_kits_ipam_stands_in_for_one_that_is_not_there() {
-        let nowhere = crate::Subject { label: String::new(), bin_dir: "/nowhere".into(), also: Vec::new() };
-        let ipam = |name| Profile::find(name).unwrap().for_subject(&nowhere).plugins[0]["ipam"].clone();
-        assert_eq!(ipam("bridge"), json!({ "type": "kit-ipam", "withIPv6": false, "routes": [] }));
-        let routes = json!([{ "dst": "0.0.0.0/0" }]);
-        assert_eq!(ipam("ptp"), json!({ "type": "kit-ipam", "withIPv6": false, "routes": routes }));
-        assert_eq!(ipam("bridge-dual-stack")["withIPv6"], json!(true));
-        assert_eq!(ipam("host-local")["type"], json!("host-local"));
-        assert_eq!(ipam("bridge-layer-2"), json!({}));
-    }
-
-    #[test]
     fn needs_are_features_that_can_be_tried_out() {
         for need in Profile::built_in().iter().flat_map(|profile| &profile.needs) {
             assert!(testns::Feature::ALL.iter().any(|feature| feature.to_string() == *need), "{need}");
         }
-    }
-
-    #[test]
-    fn a_runtime_turns_capabilities_into_runtime_config() {
-        let mut profile = Profile::find("bridge").unwrap();
-        profile.plugins = vec![json!({ "type": "x", "capabilities": { "mac": true, "dns": false, "odd": true } })];
-        let config = profile.config(0, "0.4.0", 11);
-        let expected = json!({
-            "type": "x", "name": "conformance", "cniVersion": "0.4.0", "runtimeConfig": { "mac": "0a:00:00:00:00:0b" },
-        });
-        assert_eq!(config, expected);
-        profile.plugins = vec![json!({ "device": "dev{n}", "port": "{8000+n}", "text": "10.0.0.{9+n}/24 {x+n}" })];
-        let config = profile.config(0, "1.0.0", 3);
-        assert_eq!(
-            (&config["device"], &config["port"], &config["text"]),
-            (&json!("dev3"), &json!(8003), &json!("10.0.0.12/24 {x+n}"))
-        );
-        assert_eq!(profile.role, Role::Interface);
     }
 }

@@ -12,7 +12,6 @@ const COLUMNS: usize = 80;
 /// The time after which the line says how long a trial has run.
 const LONG: Duration = Duration::from_secs(2);
 
-/// The line.
 #[derive(Debug)]
 pub struct Progress {
     is_shown: bool,
@@ -25,7 +24,6 @@ pub struct Progress {
 
 impl Progress {
     /// A line on stderr, if that is a terminal that can move its cursor.
-    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "what a terminal can do is in its user's environment")]
     pub fn on_stderr() -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -101,34 +99,4 @@ impl Progress {
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr());
     size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Progress;
-    use std::time::Instant;
-
-    fn progress(drawn: usize) -> Progress {
-        let running = vec![("x".repeat(200), Instant::now())];
-        Progress { is_shown: false, done: 3, failed: 1, running, drawn }
-    }
-
-    #[test]
-    fn the_line_fits_a_terminal() {
-        for columns in [79, 39, 5, 0] {
-            let line = progress(0).line(10, columns);
-            assert!(
-                "3/10, 1 failed: xxx".starts_with(line.get(..19).unwrap_or(&line)) && line.len() == columns,
-                "{line}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_line_that_a_narrower_terminal_has_wrapped_is_taken_away_whole() {
-        for (drawn, columns, above) in [(79, 80, 0), (79, 79, 0), (79, 78, 1), (79, 40, 1), (79, 39, 2), (0, 0, 0)] {
-            let moves = format!("\x1b[{above}A");
-            assert_eq!(progress(drawn).cleared(columns).contains(&moves), above > 0, "{drawn} {columns}");
-        }
-    }
 }

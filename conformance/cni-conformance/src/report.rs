@@ -37,7 +37,6 @@ pub enum Format {
 
 impl Format {
     /// The report as text; that for a terminal without colours.
-    #[must_use]
     pub fn text(self, document: &Document) -> String {
         match self {
             Self::Summary => anstream::adapter::strip_str(&terminal::summary(document, None)).to_string(),
@@ -49,7 +48,6 @@ impl Format {
     }
 
     /// The report for a terminal of that width, in colours: in full unless it is the summary.
-    #[must_use]
     pub fn for_terminal(self, document: &Document, columns: usize) -> String {
         match self {
             Self::Summary => terminal::summary(document, Some(columns)),
@@ -60,7 +58,7 @@ impl Format {
 
 /// Options of a run that its trials depend on, with a value each: those with a path, and others.
 const CARRIED: [&[&str]; 2] =
-    [&["--config", "--profile", "--writable"], &["--role", "--call-deadline", "--case-deadline"]];
+    [&["--config", "--profile", "--writable", "--cases"], &["--role", "--call-deadline", "--case-deadline"]];
 
 /// A path for a shell in any folder.
 pub(crate) fn absolute(path: impl AsRef<Path>) -> String {
@@ -68,7 +66,6 @@ pub(crate) fn absolute(path: impl AsRef<Path>) -> String {
 }
 
 /// The command that tries just this again, for a shell in any folder.
-#[must_use]
 pub fn again(trial: &Trial, run: &Run) -> String {
     use crate::finding::quoted;
     use crate::stress;

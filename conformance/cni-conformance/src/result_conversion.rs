@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
 /// A result with each address as the kernel has it: those of IPv6 and of Ethernet have many notations.
-#[must_use]
 pub fn in_one_notation(mut result: Value) -> Value {
     let rewrite = |entry: &mut Value| {
         for key in ["address", "gateway", "dst", "gw", "ip"] {
@@ -40,7 +39,6 @@ fn plain(text: &str) -> String {
 }
 
 /// A result in the newest form in that of `version`.
-#[must_use]
 pub fn in_version(newest: &Value, version: &str) -> Value {
     match version {
         "0.1.0" | "0.2.0" => by_family(newest, version),
@@ -107,42 +105,5 @@ fn only(entry: &Value, keys: &[&str]) -> Value {
 fn keep_only(result: &mut Value, list: &str, keys: &[&str]) {
     for entry in result.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
         *entry = only(entry, keys);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_version;
-    use serde_json::json;
-
-    #[test]
-    fn an_address_has_one_notation() {
-        let is = |text: &str, plain: &str| assert_eq!(super::plain(text), plain);
-        is("FD91:0000:0000:0001:0000:0000:0000:0002/120", "fd91:0:0:1::2/120");
-        is("0:0:0:0:0:0:0:0/0", "::/0");
-        is("10.1.0.2/16", "10.1.0.2/16");
-        is("FE80::1", "fe80::1");
-        is("none/x", "none/x");
-    }
-
-    #[test]
-    fn a_result_has_the_form_of_each_version() {
-        let newest = json!({
-            "cniVersion": "1.1.0",
-            "interfaces": [{ "name": "eth0", "mac": "0a:00:00:00:00:01", "mtu": 1500, "sandbox": "/run/netns/a" }],
-            "ips": [{ "address": "10.1.0.2/16", "gateway": "10.1.0.1", "interface": 0 }, { "address": "fd01::2/64" }],
-            "routes": [{ "dst": "0.0.0.0/0", "gw": "10.1.0.1", "mtu": 1400 }],
-        });
-        let oldest = json!({
-            "cniVersion": "0.2.0", "dns": {},
-            "ip4": { "ip": "10.1.0.2/16", "gateway": "10.1.0.1", "routes": [{ "dst": "0.0.0.0/0", "gw": "10.1.0.1" }] },
-            "ip6": { "ip": "fd01::2/64" },
-        });
-        assert_eq!(in_version(&newest, "0.2.0"), oldest);
-        let middle = in_version(&newest, "0.3.1");
-        assert_eq!(middle["ips"][1], json!({ "version": "6", "address": "fd01::2/64" }));
-        assert_eq!(middle["routes"][0], json!({ "dst": "0.0.0.0/0", "gw": "10.1.0.1" }));
-        assert_eq!(in_version(&newest, "1.0.0")["interfaces"][0].get("mtu"), None);
-        assert_eq!(in_version(&newest, "1.1.0"), newest);
     }
 }

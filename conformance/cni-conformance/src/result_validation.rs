@@ -9,7 +9,6 @@ use std::net::IpAddr;
 type Object = Map<String, Value>;
 
 /// Returns the faults of a result that should be in `version`, a sentence each; empty if it has none.
-#[must_use]
 pub fn faults(result: &Value, version: &str) -> Vec<String> {
     let mut faults = Faults(Vec::new());
     let Some(result) = result.as_object() else {
@@ -29,7 +28,6 @@ pub fn faults(result: &Value, version: &str) -> Vec<String> {
 }
 
 /// Keys that the version does not know, with the place of each.
-#[must_use]
 pub fn unknown_keys(result: &Value, version: &str) -> Vec<String> {
     let is_newest = is_from(version, "1.1.0");
     let interface = if is_newest { "name mac mtu sandbox socketPath pciID" } else { "name mac sandbox" };

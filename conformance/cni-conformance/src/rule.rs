@@ -6,19 +6,18 @@ use crate::sentences::{self, Sentence};
 use crate::testbed::Testbed;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// The reason why a case of a rule does not bind a subject, if so: `those` are rules, starts of their names, or
 /// `RULE/CASE`, each with a reason.
-#[must_use]
 pub fn unbound<'a>(those: &'a BTreeMap<String, String>, rule: &str, case: &str) -> Option<&'a str> {
     let is_it = |name: &str| rule.starts_with(name) || name.split_once('/') == Some((rule, case));
     those.iter().find(|(name, _)| is_it(name)).map(|(_, why)| why.as_str())
 }
 
 /// Finds a key of `unbound` that names nothing: no rule `all`, each with its cases, starts so or has that case.
-#[must_use]
 pub fn misspelt<'a, 'r>(
     those: &'a BTreeMap<String, String>,
     all: impl Iterator<Item = (&'r str, Vec<&'r str>)>,
@@ -70,12 +69,14 @@ impl fmt::Display for Level {
 pub struct Rule<B: 'static = Testbed> {
     /// The rule's name: `verb.what-it-says`, lower case.
     pub id: &'static str,
-    /// The source that asks for the rule.
     pub source: Source,
     /// The statement of the rule, in our words.
     pub sentence: &'static str,
-    /// The roles that the rule binds.
     pub roles: &'static [Role],
+    /// Whether who breaks it takes what others hold: whatever its level, it is tried by default and fails a run.
+    pub harms_others: bool,
+    /// True for a rule of a file of `--cases`, which is tried whatever its level.
+    pub own: bool,
     /// The cases that show it; all have to pass.
     pub cases: &'static [Case<B>],
 }
@@ -100,11 +101,11 @@ pub struct Case<B: 'static = Testbed> {
     pub versions: Versions,
     /// The case's calls and comparisons, in a sentence.
     pub does: &'static str,
-    /// Tries it.
+    /// The steps of the case, as JSON; empty if it is code.
+    pub steps: &'static str,
     pub run: Run<B>,
 }
 
-/// Tries a case.
 type Run<B> = Box<dyn Fn(&B) -> Result<(), Stop> + Send + Sync>;
 
 /// A case that no steps can say, by its name and that of its rule: `RULE/CASE`, or `RULE` if it is the only one.
@@ -119,9 +120,7 @@ impl<B> fmt::Debug for Case<B> {
 /// The versions, of those that the subject speaks, with which a case is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
-    /// The newest that the subject speaks.
     Newest,
-    /// Each that the subject speaks.
     Each,
     /// The newest, if it is this one or newer.
     From(&'static str),
@@ -140,24 +139,26 @@ impl fmt::Display for Versions {
     }
 }
 
-/// A rule as its file has it, with steps `S`.
+/// A rule as its file has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written<S> {
+struct Written {
     id: String,
     /// The names of the sentences that ask for it, if some do.
     #[serde(default)]
     cites: Vec<String>,
     /// The parties that depend on it, if no sentence asks for it.
     relied: Option<String>,
+    #[serde(default)]
+    harms_others: bool,
     binds: Vec<Role>,
     says: String,
-    cases: Vec<WrittenCase<S>>,
+    cases: Vec<WrittenCase>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound = "S: Deserialize<'de>")]
-struct WrittenCase<S> {
+#[serde(deny_unknown_fields)]
+struct WrittenCase {
     #[serde(default)]
     name: String,
     /// The case is tried with each version.
@@ -167,23 +168,21 @@ struct WrittenCase<S> {
     before: Option<String>,
     does: String,
     /// The case itself, if it needs no code.
-    steps: Option<Vec<S>>,
+    steps: Option<Box<RawValue>>,
 }
 
-/// Reads the rules of a file. `code` has the cases whose steps are not in it, and `play` plays those of the others.
-///
-/// # Panics
-/// If the file is not right, or a case has neither steps nor code, or both: a test reads each file.
+/// Reads the rules of a file, or says what is wrong with it. `code` has the cases whose steps are not in it, and `play` plays those
+/// of the others.
 pub(crate) fn read<B: 'static, S: DeserializeOwned + Send + Sync + 'static>(
     text: &str,
     code: &[Code<B>],
     play: fn(&B, &[S]) -> Result<(), Stop>,
-) -> Vec<Rule<B>> {
-    let written: Vec<Written<S>> = serde_json::from_str(text).unwrap_or_else(|error| panic!("rules: {error}"));
+) -> Result<Vec<Rule<B>>, String> {
+    let written: Vec<Written> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let names: Vec<_> =
         written.iter().flat_map(|rule| rule.cases.iter().map(|case| full_name(&rule.id, &case.name))).collect();
     if let Some((name, _)) = code.iter().find(|(name, _)| !names.iter().any(|other| other == name)) {
-        panic!("there is no case {name}");
+        return Err(format!("there is no case {name}"));
     }
     written.into_iter().map(|rule| rule.read(code, play)).collect()
 }
@@ -197,22 +196,29 @@ fn kept(text: String) -> &'static str {
     text.leak()
 }
 
-impl<S: Send + Sync + 'static> Written<S> {
-    fn read<B: 'static>(self, code: &[Code<B>], play: fn(&B, &[S]) -> Result<(), Stop>) -> Rule<B> {
+impl Written {
+    fn read<B: 'static, S: DeserializeOwned + Send + Sync + 'static>(
+        self,
+        code: &[Code<B>],
+        play: fn(&B, &[S]) -> Result<(), Stop>,
+    ) -> Result<Rule<B>, String> {
         let cites: Vec<_> = self.cites.into_iter().map(kept).collect();
         let source = match (cites.is_empty(), self.relied) {
             (false, _) => Source::Spec(cites.leak()),
             (true, Some(who)) => Source::Relied(kept(who)),
             (true, None) => Source::Stress,
         };
-        let read = |case: WrittenCase<S>| {
+        let read = |case: WrittenCase| {
             let name = full_name(&self.id, &case.name);
-            let run: Run<B> = match (code.iter().find(|(other, _)| *other == name), case.steps) {
+            let run: Run<B> = match (code.iter().find(|(other, _)| *other == name), &case.steps) {
                 (Some((_, code)), None) => Box::new(*code),
-                (None, Some(steps)) => Box::new(move |testbed| play(testbed, &steps)),
-                (_, steps) => {
-                    panic!("{name}: {}", if steps.is_some() { "steps and code" } else { "neither steps nor code" })
+                (None, Some(steps)) => {
+                    let steps: Vec<S> =
+                        serde_json::from_str(steps.get()).map_err(|error| format!("{name}: {error}"))?;
+                    Box::new(move |testbed| play(testbed, &steps))
                 }
+                (Some(_), Some(_)) => return Err(format!("{name} has steps and code")),
+                (None, None) => return Err(format!("{name} has no steps")),
             };
             let versions = match (case.each, case.since, case.before) {
                 (true, ..) => Versions::Each,
@@ -220,21 +226,23 @@ impl<S: Send + Sync + 'static> Written<S> {
                 (false, None, Some(newer)) => Versions::Before(kept(newer)),
                 (false, None, None) => Versions::Newest,
             };
-            Case { name: kept(case.name), versions, does: kept(case.does), run }
+            let steps = case.steps.map_or("", |steps| kept(steps.get().to_owned()));
+            Ok(Case { name: kept(case.name), versions, does: kept(case.does), steps, run })
         };
-        let cases: Vec<_> = self.cases.into_iter().map(read).collect();
-        Rule {
+        let cases: Vec<_> = self.cases.into_iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Rule {
             id: kept(self.id.clone()),
             source,
             sentence: kept(self.says),
             roles: self.binds.leak(),
+            harms_others: self.harms_others,
+            own: false,
             cases: cases.leak(),
-        }
+        })
     }
 }
 
 impl<B> Rule<B> {
-    /// The sentences that it cites.
     pub fn sentences(&self) -> impl Iterator<Item = &'static Sentence> {
         let ids = match self.source {
             Source::Spec(ids) => ids,
@@ -244,7 +252,6 @@ impl<B> Rule<B> {
     }
 
     /// Returns how binding the rule is, which is how its sentence binds.
-    #[must_use]
     pub fn level(&self) -> Level {
         match self.source {
             Source::Spec(_) => self.sentences().next().map_or(Level::Must, Sentence::level),
@@ -254,7 +261,6 @@ impl<B> Rule<B> {
     }
 
     /// Returns where the rule is written, such as `SPEC 2, DEL`, or who depends on it.
-    #[must_use]
     pub fn section(&self) -> String {
         match self.source {
             Source::Relied(who) => who.to_owned(),
@@ -268,37 +274,34 @@ impl<B> Rule<B> {
     }
 
     /// Whether the edition of the specification that a `cniVersion` belongs to asks for it.
-    #[must_use]
     pub fn is_of(&self, version: &str) -> bool {
         !matches!(self.source, Source::Spec(_)) || self.sentences().any(|sentence| sentence.is_of(version))
     }
 
     /// Returns the names of the roles that the rule binds.
-    #[must_use]
     pub fn binds(&self) -> String {
         let names: Vec<_> = self.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
         names.join(", ")
     }
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::Rule;
-
-    /// Rules about each table: names of rules and cases differ, and say what is said.
-    pub(crate) fn names_differ<B>(all: &[&Rule<B>]) {
-        for rule in all {
-            assert_eq!(all.iter().filter(|other| other.id == rule.id).count(), 1, "{}", rule.id);
-            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
-            assert!(rule.id.contains('.') && rule.id.chars().all(plain), "{}", rule.id);
-            assert!(rule.sentence.ends_with('.') && !rule.sentence.contains('|'), "{}", rule.id);
-            assert!(!rule.roles.is_empty(), "{}", rule.id);
-            assert!(!rule.cases.is_empty(), "{}", rule.id);
-            for case in rule.cases {
-                assert_eq!(rule.cases.iter().filter(|other| other.name == case.name).count(), 1, "{}", rule.id);
-                assert!(!case.name.is_empty() || rule.cases.len() == 1, "{}", rule.id);
-                assert!(case.does.ends_with('.'), "{} {}: what does it do?", rule.id, case.name);
-            }
-        }
-    }
+/// Finds what is wrong with a rule beside all others: names differ, and each says what is said.
+pub(crate) fn fault<B>(all: &[&Rule<B>]) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+    all.iter().find_map(|rule| {
+        let Rule { id, source, sentence, roles, cases, .. } = rule;
+        let cites = |ids: &&[&str]| ids.iter().all(|id| sentences::find(id).is_some());
+        let named = |name: &str| cases.iter().filter(|case| case.name == name).count();
+        let holds = [
+            (all.iter().filter(|other| other.id == *id).count() == 1, "another has its name"),
+            (id.contains('.') && id.chars().all(is_plain), "its name is none, such as family.what-it-says"),
+            (!matches!(source, Source::Spec(ids) if !cites(ids)), "it cites what is no sentence"),
+            (sentence.ends_with('.') && !sentence.contains('|'), "`says` is no sentence"),
+            (!roles.is_empty() && !cases.is_empty(), "it binds nobody, or has no case"),
+            (cases.iter().all(|case| named(case.name) == 1), "two cases have one name"),
+            (cases.len() == 1 || named("") == 0, "a case has no name"),
+            (cases.iter().all(|case| case.does.ends_with('.')), "`does` of a case is no sentence"),
+        ];
+        holds.into_iter().find(|(holds, _)| !holds).map(|(_, why)| format!("{id}: {why}"))
+    })
 }

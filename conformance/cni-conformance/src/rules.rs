@@ -28,10 +28,21 @@ pub(crate) mod step;
 pub(crate) mod steps;
 mod version;
 
+/// The imports of cases that need code.
+pub(crate) mod prelude {
+    pub(crate) use crate::finding::{Finding, Stop};
+    pub(crate) use crate::rule::Code;
+    pub(crate) use crate::testbed::Testbed;
+    pub(crate) use serde_json::{Value, json};
+    pub(crate) use testns::{Attachment, Call, Container, Remains, Verb};
+}
+
 use crate::profile::Role;
-use crate::rule::{Case, Code, Rule, read};
+use crate::rule::{Case, Code, Rule, Source, fault, read};
 use crate::stress;
+use std::fs;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// The rules of each section, with the cases that need code, in the order of the specification.
@@ -56,20 +67,53 @@ const SECTIONS: &[(&str, &[Code])] = &[
     (include_str!("rules/relied.json"), relied::CASES),
 ];
 
-/// All rules but those about [robustness](stress::rules), in the order of the specification.
+/// The rules of files of `--cases`, with the texts of these.
+static OWN: OnceLock<(Vec<String>, Vec<Rule>)> = OnceLock::new();
+
+/// All rules but those about [robustness](stress::rules), in the order of the specification, and then a user's own.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    static ALL: OnceLock<Vec<Rule>> = OnceLock::new();
-    ALL.get_or_init(|| SECTIONS.iter().flat_map(|(text, code)| read(text, code, steps::play)).collect()).iter()
+    static BUILT_IN: OnceLock<Vec<Rule>> = OnceLock::new();
+    let read = |(text, code): &(&str, &[Code])| read(text, code, steps::play).unwrap_or_else(|why| panic!("{why}"));
+    let built_in = BUILT_IN.get_or_init(|| SECTIONS.iter().flat_map(read).collect());
+    built_in.iter().chain(OWN.get().into_iter().flat_map(|(_, rules)| rules))
+}
+
+/// The texts of a user's rules, for a process that has to know them, too.
+pub(crate) fn own_texts() -> Vec<String> {
+    OWN.get().map_or_else(Vec::new, |(texts, _)| texts.clone())
+}
+
+/// Reads a user's rules. Errors: the file, and what is wrong with it.
+pub(crate) fn read_own(files: &[PathBuf]) -> Result<(), String> {
+    let read = |file: &PathBuf| fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()));
+    let texts: Vec<_> = files.iter().map(read).collect::<Result<_, _>>()?;
+    add(texts).map_err(|(place, why)| format!("{}: {why}", files[place].display()))
+}
+
+/// Adds rules of these texts to those that are built in. Errors: which text, and what is wrong with it.
+pub(crate) fn add(texts: Vec<String>) -> Result<(), (usize, String)> {
+    let mut own: Vec<Rule> = Vec::new();
+    for (place, text) in texts.iter().enumerate() {
+        own.extend(read(text, &[], steps::play).map_err(|why| (place, why))?);
+        let mut beside: Vec<&Rule> = all().chain(stress::rules()).collect();
+        beside.extend(&own);
+        let vague = own.iter().find(|rule| rule.source == Source::Stress);
+        let vague = vague.map(|rule| format!("{}: it has neither `cites` nor `relied`", rule.id));
+        fault(&beside).or(vague).map_or(Ok(()), |why| Err((place, why)))?;
+    }
+    own.iter_mut().for_each(|rule| rule.own = true);
+    // A child has no files, but a task with their texts.
+    if !own.is_empty() {
+        OWN.get_or_init(|| (texts, own));
+    }
+    Ok(())
 }
 
 /// A rule by its name, of robustness too.
-#[must_use]
 pub fn rule(id: &str) -> Option<&'static Rule> {
     all().chain(stress::rules()).find(|rule| rule.id == id)
 }
 
-/// A case by its names.
-#[must_use]
 pub fn find(rule_id: &str, case: &str) -> Option<&'static Case> {
     let rule = rule(rule_id)?;
     rule.cases.iter().find(|other| other.name == case)
@@ -89,9 +133,6 @@ pub(crate) fn basis(verb: &str, role: Role) -> Option<&'static str> {
 }
 
 /// Writes rules as a table in Markdown.
-///
-/// # Errors
-/// If `out` fails.
 pub fn table<B>(rules: &[&Rule<B>], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "| Rule | Level | Section | Says | Binds | Cases |\n|---|---|---|---|---|---|")?;
     for rule in rules.iter().copied() {
@@ -106,6 +147,6 @@ pub fn table<B>(rules: &[&Rule<B>], out: &mut dyn Write) -> io::Result<()> {
 mod tests {
     #[test]
     fn names_of_rules_and_cases_differ_and_say_what_is_said() {
-        crate::rule::tests::names_differ(&super::all().chain(crate::stress::rules()).collect::<Vec<_>>());
+        assert_eq!(super::fault(&super::all().chain(crate::stress::rules()).collect::<Vec<_>>()), None);
     }
 }

@@ -17,10 +17,12 @@ use std::time::{Duration, Instant, SystemTime};
 /// The rule that an executable breaks which does not say its versions.
 const VERSION_RULE: &str = "version.lists-versions";
 
+/// The start of the message of a machine on which no trial can be made.
+pub(crate) const NOTHING_HERE: &str = "nothing can be tested here";
+
 /// The longest time that looking at the machine, or asking for versions, may take.
 const TASK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A whole run.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// Rules that were asked for, in the order of the specification.
@@ -29,17 +31,13 @@ pub struct Run {
     pub subjects: Vec<Subject>,
     /// The outcome of each trial, in the order of subjects, profiles and rules.
     pub reports: Vec<Report>,
-    /// The machine of the run.
     pub machine: MachineFeatures,
     /// The notes that a reader has to know beside the reports, a sentence each.
     pub notes: Vec<String>,
     /// The command line, without the executable.
     pub command: Vec<String>,
-    /// The seed of the random parts.
     pub seed: u64,
-    /// The time at which the run began.
     pub began: SystemTime,
-    /// The duration of the run.
     pub took: Duration,
 }
 
@@ -48,21 +46,15 @@ pub struct Run {
 pub enum Outcome {
     /// Every applicable required rule passed.
     Passed,
-    /// A required rule is broken.
     Failed,
-    /// A trial could not be tried.
     Broken,
 }
 
-/// Finds out what the machine allows.
-///
-/// # Errors
-/// The reason why nothing can be tested on the machine, and what its owner could do.
 pub fn look() -> Result<MachineFeatures, String> {
     let look = |own_processes| IsolatedTask::Look.run::<MachineFeatures>(own_processes, TASK_DEADLINE);
     look(true).or_else(|_no_proc| look(false)).map_err(|error| {
         format!(
-            "nothing can be tested here: {error}\nEach test runs in namespaces of its own, for which this machine has \
+            "{NOTHING_HERE}: {error}\nEach test runs in namespaces of its own, for which this machine has \
              to allow user namespaces: see user.max_user_namespaces, kernel.unprivileged_userns_clone, \
              kernel.apparmor_restrict_unprivileged_userns (sysctl), and a container's seccomp profile"
         )
@@ -70,9 +62,6 @@ pub fn look() -> Result<MachineFeatures, String> {
 }
 
 /// Asks what versions each candidate speaks. Of those that do not say, the failures.
-///
-/// # Errors
-/// If no child process can be started.
 pub fn ask_versions(
     pairs: Vec<(Subject, Profile)>,
     wanted: &Wanted,
@@ -142,14 +131,49 @@ fn silence(subject: &Subject, profile: &Profile, spoken: &Spoken, wanted: &Wante
     Report::new(&trial, Verdict::Fail(finding), vec![call.clone()], Duration::from_millis(call.milliseconds))
 }
 
-/// The inputs of a run.
+impl Run {
+    /// Says of each finding that is not known whether it is the plugin's IPAM plugin's: with the kit's own in that one's place the rule is
+    /// kept. That one has perhaps no GC at all.
+    pub(crate) fn name_delegates(
+        &mut self,
+        is_known: impl Fn(&Trial) -> bool,
+        side_by_side: usize,
+        deadline: Duration,
+    ) {
+        let machine = &self.machine;
+        let other = |report: &Report| {
+            let finding = report.verdict.finding().filter(|_| !is_known(&report.trial));
+            finding.and_then(|_| report.trial.profile.clone().with_kit_ipam())
+        };
+        let reports = self.reports.iter_mut();
+        let found: Vec<_> = reports.filter_map(|report| other(report).map(|other| (report, other))).collect();
+        let planned = |(report, (profile, _)): &(&mut Report, (Profile, String))| Planned {
+            trial: Trial { profile: profile.clone(), ..report.trial.clone() },
+            instead: None,
+        };
+        let planned = found.iter().map(planned).collect();
+        let again = schedule::all(planned, side_by_side, |trial: &Trial| trial.run(machine, deadline), |_| ());
+        for ((report, (_, name)), again) in found.into_iter().zip(again) {
+            let Verdict::Fail(finding) = &mut report.verdict else { continue };
+            if again.verdict != Verdict::Pass {
+                continue;
+            }
+            let task = IsolatedTask::Versions { subject: report.trial.subject.clone(), executable: name.clone() };
+            let spoken = task.run::<Spoken>(machine.own_processes, TASK_DEADLINE).map(|spoken| spoken.versions);
+            let has_no_gc = report.trial.rule.starts_with("gc.")
+                && spoken.is_ok_and(|versions| versions.iter().all(|version| version != "1.1.0"));
+            let lacking = if has_no_gc { ", which has no GC" } else { "" };
+            finding.seen +=
+                &format!(" (of its delegate {name}{lacking}: with the kit's own in its place the rule is kept)");
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Order {
-    /// The subjects and profiles to test.
     pub pairs: Vec<(Subject, Profile)>,
     /// The rules, cases and settings to test them with.
     pub wanted: Wanted,
-    /// The number of trials at a time.
     pub side_by_side: usize,
     /// The longest time that a trial may take.
     pub deadline: Duration,
@@ -160,9 +184,6 @@ pub struct Order {
 }
 
 /// Runs all trials. `on_news` hears how many there are, then what happens.
-///
-/// # Errors
-/// The reason why nothing can be tested.
 pub fn run(order: Order, mut on_news: impl FnMut(usize, News<'_>)) -> Result<Run, String> {
     let (start, began) = (Instant::now(), SystemTime::now());
     let Order { pairs, wanted, side_by_side, deadline, command, mut notes } = order;

@@ -19,7 +19,5 @@ pub use runtime_testbed::FinishedRun;
 pub use runtime_testbed::{Request, RuntimeTestbed};
 pub use trial::Trial;
 
-/// A rule for runtimes.
 pub type Rule = crate::rule::Rule<RuntimeTestbed>;
-/// A case of one.
 pub type Case = crate::rule::Case<RuntimeTestbed>;

@@ -18,7 +18,6 @@ use std::time::Duration;
 /// A planned trial, or its verdict if it is not run.
 #[derive(Debug, Clone)]
 pub struct Planned<T = Trial> {
-    /// The trial.
     pub trial: T,
     /// The verdict of the trial, if it is not run.
     pub instead: Option<Verdict>,
@@ -27,7 +26,6 @@ pub struct Planned<T = Trial> {
 /// A subject and how one of its executables is to be used.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The subject that has the executable.
     pub subject: Subject,
     /// The profile with which the executable is used.
     pub profile: Profile,
@@ -42,7 +40,6 @@ pub struct Wanted {
     pub rules: Vec<&'static Rule>,
     /// Names of cases; all of them if there are none.
     pub cases: Vec<String>,
-    /// The seed of random parts.
     pub seed: u64,
     /// The number of runs of each trial, the seed growing by one.
     pub repeat: u64,
@@ -52,8 +49,6 @@ pub struct Wanted {
     pub every_point: bool,
 }
 
-/// The trials of a candidate.
-#[must_use]
 pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &MachineFeatures) -> Vec<Planned> {
     let Candidate { subject, profile, versions } = candidate;
     let lacks = machine.lacks(&profile.needs).map(|feature| format!("{NOT_HERE}the kernel has no {feature}"));
@@ -111,12 +106,9 @@ fn no_version(rule: &Rule, which: Versions) -> Option<String> {
     }
 }
 
-/// An event in a run.
 #[derive(Debug)]
 pub enum News<'a> {
-    /// A trial of this name starts.
     Starts(&'a str),
-    /// The trial ended.
     Ends(&'a str, &'a Verdict),
     /// A second passed without either.
     Nothing,
@@ -220,40 +212,8 @@ pub(crate) fn all<T: Clone + Display + Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Report, Trial, Verdict, Versions, chosen, leave_to_basis};
-    use crate::{Finding, Profile, Subject, rules};
-
-    fn failed(rule: &str, version: &str, finding: Finding) -> Report {
-        let trial = Trial {
-            rule: rule.to_owned(),
-            case: String::new(),
-            subject: Subject { label: "one".to_owned(), bin_dir: "/nowhere".into(), also: Vec::new() },
-            profile: Profile::find("bridge").unwrap(),
-            version: version.to_owned(),
-            seed: 1,
-            call_seconds: 1,
-            every_point: false,
-        };
-        Report { trial, verdict: Verdict::Fail(finding), calls: Vec::new(), milliseconds: 0 }
-    }
-
-    #[test]
-    fn a_finding_is_the_rules_whose_sentence_is_broken() {
-        let plain = || Finding::new("this", "that");
-        let of_add = || plain().of_call("add.prints-a-result");
-        let mut reports = [
-            failed("add.prints-a-result", "1.0.0", of_add()),
-            failed("del.is-repeatable", "1.0.0", of_add()),
-            failed("del.is-repeatable", "1.1.0", of_add()),
-            failed("check.passes-after-add", "1.0.0", plain().of_call("gc.succeeds")),
-            failed("del.leaves-nothing", "1.0.0", plain()),
-            failed("del.needs-no-namespace", "1.0.0", plain().of_call("del.leaves-nothing")),
-            failed("add.serves-a-container-twice", "1.0.0", plain().based_on("del.leaves-nothing")),
-        ];
-        leave_to_basis(&mut reports);
-        let verdicts = reports.map(|report| matches!(report.verdict, Verdict::Fail(_)));
-        assert_eq!(verdicts, [true, false, true, true, true, true, false]);
-    }
+    use super::chosen;
+    use crate::rules;
 
     #[test]
     fn each_basis_is_a_rule_for_each_kind_of_plugin() {
@@ -276,17 +236,5 @@ mod tests {
             dead.extend(cases.map(|case| format!("{} {}", rule.id, case.name)));
         }
         assert_eq!(dead, Vec::<String>::new());
-    }
-
-    #[test]
-    fn cases_choose_versions() {
-        let spoken = ["0.1.0", "0.4.0", "1.0.0"].map(str::to_owned);
-        let names = |which| chosen(which, &spoken).into_iter().map(String::as_str).collect::<Vec<_>>();
-        assert_eq!(names(Versions::Each), ["0.1.0", "0.4.0", "1.0.0"]);
-        assert_eq!(names(Versions::Newest), ["1.0.0"]);
-        assert_eq!(names(Versions::From("0.4.0")), ["1.0.0"]);
-        assert!(names(Versions::From("1.1.0")).is_empty());
-        assert_eq!(names(Versions::Before("0.4.0")), ["0.1.0"]);
-        assert_eq!(names(Versions::Before("1.0.0")), ["0.4.0"]);
     }
 }

@@ -16,11 +16,8 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Force {
-    /// MUST, MUST NOT, REQUIRED.
     Must,
-    /// SHOULD, SHOULD NOT.
     Should,
-    /// MAY, OPTIONAL.
     May,
     /// None of these words: a definition, or a step of a procedure.
     Plain,
@@ -30,11 +27,8 @@ pub enum Force {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
-    /// Plugins.
     Plugins,
-    /// Runtimes.
     Runtimes,
-    /// Both.
     Both,
     /// People who write configurations.
     Administrators,
@@ -48,15 +42,12 @@ pub enum Bound {
 pub struct Sentence {
     /// The sentence's name, by which rules cite it.
     pub id: String,
-    /// The sentence's section.
     pub section: String,
     /// The first edition that has it; the oldest of the three if there is none.
     pub since: Option<String>,
     /// The last one.
     pub until: Option<String>,
-    /// The force of the sentence.
     pub force: Force,
-    /// The parties that the sentence binds.
     pub binds: Bound,
     /// The sentence itself, if it is a MUST that a rule asks for: in the newest edition that has it, without the targets of
     /// its links.
@@ -72,7 +63,6 @@ pub struct Sentence {
 
 impl Sentence {
     /// The level of a rule that cites the sentence.
-    #[must_use]
     pub fn level(&self) -> Level {
         match self.force {
             _ if self.section.starts_with("CONVENTIONS") => Level::Convention,
@@ -83,7 +73,6 @@ impl Sentence {
     }
 
     /// Returns the editions that have it, in words that follow another: `, from 1.0.0`.
-    #[must_use]
     pub fn editions(&self) -> String {
         match (&self.since, &self.until) {
             (None, None) => String::new(),
@@ -94,14 +83,12 @@ impl Sentence {
     }
 
     /// Whether the edition that a `cniVersion` belongs to has it: versions before 0.4.0 go by that one's.
-    #[must_use]
     pub fn is_of(&self, version: &str) -> bool {
         let is_new_enough = self.since.as_ref().is_none_or(|since| is_from(version, since));
         is_new_enough && self.until.as_ref().is_none_or(|until| version == until || !is_from(version, until))
     }
 
     /// Names of the rules that ask for it.
-    #[must_use]
     pub fn rules(&self) -> Vec<&str> {
         let cites = |ids: &[&str]| ids.contains(&self.id.as_str());
         let plugins = rules::all().map(|rule| (rule.id, rule.source));
@@ -118,8 +105,6 @@ pub fn all() -> &'static [Sentence] {
     ALL.get_or_init(|| serde_json::from_str(include_str!("sentences.json")).unwrap_or_default())
 }
 
-/// A sentence by its name.
-#[must_use]
 pub fn find(id: &str) -> Option<&'static Sentence> {
     all().iter().find(|sentence| sentence.id == id)
 }

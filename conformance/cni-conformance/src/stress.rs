@@ -30,10 +30,10 @@ const THEMES: &[(&str, &[Code])] = &[
     (include_str!("stress/hostile.json"), hostile::CASES),
 ];
 
-/// All rules about robustness.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     static ALL: OnceLock<Vec<Rule>> = OnceLock::new();
-    ALL.get_or_init(|| THEMES.iter().flat_map(|(text, code)| read(text, code, steps::play)).collect()).iter()
+    let read = |(text, code): &(&str, &[Code])| read(text, code, steps::play).unwrap_or_else(|why| panic!("{why}"));
+    ALL.get_or_init(|| THEMES.iter().flat_map(read).collect()).iter()
 }
 
 /// Whether a case of that name is tried only where it is asked for by name, because it takes long.

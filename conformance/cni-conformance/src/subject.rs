@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 /// A folder of executables, with a name for reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// The subject's name in reports.
     pub label: String,
-    /// The folder.
     pub bin_dir: PathBuf,
     /// More folders in which executables that it delegates to are looked up.
     #[serde(default)]
@@ -18,9 +16,6 @@ pub struct Subject {
 
 impl Subject {
     /// Reads `DIR` or `LABEL=DIR`. Without a label, the folder's whole path is its own.
-    ///
-    /// # Errors
-    /// If there is no such folder.
     pub fn parse(text: &str, also: &[PathBuf]) -> Result<Self, String> {
         let (label, dir) = match text.split_once('=') {
             // A folder may have the sign in its name.
@@ -33,7 +28,6 @@ impl Subject {
     }
 
     /// The executable of a plugin, if it is there.
-    #[must_use]
     pub fn find(&self, plugin: &str) -> Option<PathBuf> {
         self.dirs().map(|dir| dir.join(plugin)).find(|path| runs(path))
     }
@@ -44,7 +38,6 @@ impl Subject {
     }
 
     /// Names of the executables in its own folder, sorted.
-    #[must_use]
     pub fn executables(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.bin_dir).into_iter().flatten().flatten();
         let mut names: Vec<_> = entries
@@ -61,32 +54,10 @@ fn runs(path: &Path) -> bool {
     path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
-/// The real path of a folder.
-///
-/// # Errors
-/// If there is none.
 pub fn folder(path: &Path) -> Result<PathBuf, String> {
     let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
     match real.is_dir() {
         true => Ok(real),
         false => Err(format!("{} is no folder", path.display())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Subject;
-    use std::path::Path;
-
-    #[test]
-    fn a_folder_may_have_a_label() {
-        let parse = |text| Subject::parse(text, &[]).map(|subject| (subject.label, subject.bin_dir));
-        assert_eq!(parse("/"), Ok(("/".to_owned(), Path::new("/").to_owned())));
-        let here = Path::new(".").canonicalize().unwrap();
-        assert_eq!(parse("."), Ok((here.display().to_string(), here)));
-        assert_eq!(parse("root=/"), Ok(("root".to_owned(), Path::new("/").to_owned())));
-        assert!(parse("root=/no/such/folder").is_err());
-        assert!(parse("").is_err());
-        assert!(parse("/proc/self/status").is_err());
     }
 }

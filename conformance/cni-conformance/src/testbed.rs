@@ -26,13 +26,10 @@ pub use answer::{Answer, ErrorObject};
 pub struct Testbed {
     /// The node. Make containers with [`Testbed::pod`], which also lays what the profile needs.
     pub node: Node,
-    /// The profile of the plugin.
     pub profile: Profile,
-    /// `cniVersion` of the config.
     pub version: String,
     /// The seed of random parts: see [`Testbed::random`].
     pub seed: u64,
-    /// The features that the machine allows.
     pub machine: MachineFeatures,
     shown: Shown,
     call_deadline: Duration,
@@ -57,7 +54,6 @@ struct Pod {
 }
 
 impl Testbed {
-    /// The testbed of a trial.
     pub(crate) fn new(node: Node, trial: &Trial, machine: MachineFeatures, shown: Shown, kit: &Path) -> Self {
         let installed = kit_ipam::install(&node.bin_dir(), kit);
         installed.unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
@@ -86,17 +82,12 @@ impl Testbed {
     }
 
     /// A new container, with what the profile lays for each. Its ID is part of no other's.
-    #[must_use]
     pub fn pod(&self) -> Container {
         let number = held(&self.pods).len() + 1;
         self.pod_named(&format!("pod-{number:05}"))
     }
 
     /// The same with an ID of the case's choice.
-    ///
-    /// # Panics
-    /// When there is one of that ID, or the kernel refuses something.
-    #[must_use]
     pub fn pod_named(&self, id: &str) -> Container {
         let container = self.node.container_named(id);
         self.lay(&container, &container.attachment().ifname);
@@ -104,7 +95,6 @@ impl Testbed {
     }
 
     /// A second attachment of a container, for a chained plugin: with what the plugins before it have made.
-    #[must_use]
     pub fn second_attachment(&self, pod: &Container, ifname: &str) -> Attachment {
         self.lay(pod, ifname);
         pod.attachment_as(ifname)
@@ -118,32 +108,26 @@ impl Testbed {
         pods.push(Pod { container: container.clone(), ifname: ifname.to_owned(), prev_result });
     }
 
-    /// The containers so far.
-    #[must_use]
     pub fn pods(&self) -> Vec<Container> {
         held(&self.pods).iter().map(|pod| pod.container.clone()).collect()
     }
 
     /// A generator of random numbers: the same ones in each run with the same seed. Take it once.
-    #[must_use]
     pub fn random(&self) -> Random {
         Random::new(self.seed, &self.profile.name)
     }
 
     /// The kit's own IPAM plugin on this testbed. It is used if [`kit_ipam::config`] is the config's `ipam`.
-    #[must_use]
     pub fn ipam(&self) -> KitIpam {
         KitIpam
     }
 
     /// The config of the tested plugin for no container in particular.
-    #[must_use]
     pub fn config(&self) -> Value {
         self.profile.config(0, &self.version, 0)
     }
 
     /// The config with the kit's own IPAM plugin in place of the profile's. `None` if the plugin delegates to none.
-    #[must_use]
     pub fn config_with_kit_ipam(&self) -> Option<Value> {
         let mut config = self.config();
         let delegate = self.profile.delegate_of(&mut config).filter(|_| self.profile.role == crate::Role::Interface)?;
@@ -153,13 +137,11 @@ impl Testbed {
 
     /// The config of the tested plugin as a runtime would send it in the first call with a verb: on ADD a chained
     /// plugin gets the prevResult of [`Testbed::prev_result`].
-    #[must_use]
     pub fn config_for(&self, verb: Verb, attachment: &Attachment) -> Value {
         self.config_of(0, verb, attachment)
     }
 
     /// The same of any plugin of a list.
-    #[must_use]
     pub fn config_of(&self, index: usize, verb: Verb, attachment: &Attachment) -> Value {
         let number = find(&held(&self.pods), attachment);
         let mut config = self.profile.config(index, &self.version, number.map_or(0, |number| number + 1));
@@ -181,22 +163,17 @@ impl Testbed {
     }
 
     /// The same for a case that needs it.
-    ///
-    /// # Errors
-    /// A skip if the kit does not know how to say that.
     pub fn needs_pool(&self, addresses: u32) -> Result<(), Stop> {
         let why = "the kit does not know how to make its pool small (PROFILES.md, pool.sizes)";
         Stop::skip_if(!self.set_pool(addresses), why)
     }
 
     /// The result of the plugins before a chained one for a container, in the form of the config's version.
-    #[must_use]
     pub fn prev_result(&self, attachment: &Attachment) -> Option<Value> {
         self.laid_for(attachment).map(|newest| result_conversion::in_version(&newest, &self.version))
     }
 
     /// The same in the newest form; `None` where nothing was laid.
-    #[must_use]
     pub fn laid_for(&self, attachment: &Attachment) -> Option<Value> {
         let pods = held(&self.pods);
         pods.get(find(&pods, attachment)?)?.prev_result.clone()
@@ -205,20 +182,17 @@ impl Testbed {
     /// A call of the tested plugin, to be changed before it is made with [`Testbed::make`]; of a list its first.
     ///
     /// The call's config is that of [`Testbed::config_for`].
-    #[must_use]
     pub fn call(&self, verb: Verb, attachment: impl Into<Attachment>) -> Call {
         let attachment = attachment.into();
         self.call_with(verb, self.config_for(verb, &attachment), attachment)
     }
 
     /// The same with another config, unchanged.
-    #[must_use]
     pub fn call_with(&self, verb: Verb, config: impl std::fmt::Display, attachment: impl Into<Attachment>) -> Call {
         self.call_executable(self.profile.executable(0), verb, config, attachment)
     }
 
     /// The same of any executable of the testbed.
-    #[must_use]
     pub fn call_executable(
         &self,
         executable: &str,
@@ -229,19 +203,12 @@ impl Testbed {
         Call::new(verb, config, attachment).plugin(executable).deadline(self.call_deadline)
     }
 
-    /// Makes a call and records it.
-    ///
-    /// # Errors
-    /// A finding if it does not end in time.
     pub fn make(&self, call: &Call) -> Result<Answer, Stop> {
         let reply = call.try_run(&self.node);
         self.record(call, reply.as_ref().map(|reply| &reply.output))
     }
 
     /// Records a call that the case made itself, with what came of it: a traced one, for example.
-    ///
-    /// # Errors
-    /// A finding if it did not end in time.
     pub fn record(&self, call: &Call, output: Option<&Output>) -> Result<Answer, Stop> {
         let record = CallRecord::new(call.invocation(&self.node), output, self.call_deadline, &self.shown);
         let mut calls = held(&self.calls);
@@ -280,7 +247,6 @@ impl Testbed {
     }
 
     /// The longest time that a call may take.
-    #[must_use]
     pub fn call_deadline(&self) -> Duration {
         self.call_deadline
     }

@@ -17,20 +17,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use testns::Node;
 
-/// A trial that is to be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Name of the rule.
     pub rule: String,
     /// Name of the case; may be empty.
     pub case: String,
-    /// The subject that has the executables.
     pub subject: Subject,
     /// The profile with which the executables are used.
     pub profile: Profile,
-    /// `cniVersion`.
     pub version: String,
-    /// The seed of random parts.
     pub seed: u64,
     /// The number of seconds that a call may take before that is a finding.
     pub call_seconds: u64,
@@ -45,7 +40,6 @@ pub struct Trial {
 pub enum Verdict {
     /// The subject keeps to the rule, as far as the case shows.
     Pass,
-    /// The subject breaks the rule.
     Fail(Finding),
     /// The case says nothing of it.
     Skip {
@@ -87,7 +81,6 @@ impl Verdict {
     }
 
     /// Whether another machine might have tried it.
-    #[must_use]
     pub fn is_untried(&self) -> bool {
         match self {
             Self::Skip { why } => why.starts_with(NOT_HERE),
@@ -97,7 +90,6 @@ impl Verdict {
     }
 
     /// Returns the finding, if the rule is broken.
-    #[must_use]
     pub fn finding(&self) -> Option<&Finding> {
         match self {
             Self::Fail(finding) => Some(finding),
@@ -109,14 +101,11 @@ impl Verdict {
 /// The outcome of a trial, and the calls that were made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report<T = Trial> {
-    /// The trial.
     pub trial: T,
-    /// The outcome of the trial.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The calls, in order, unless it passed.
     pub calls: Vec<CallRecord>,
-    /// The duration of the trial, in milliseconds.
     pub milliseconds: u64,
 }
 
@@ -141,9 +130,9 @@ impl fmt::Display for Trial {
 
 impl Trial {
     /// Runs it in a child and waits.
-    #[must_use]
     pub fn run(&self, machine: &MachineFeatures, deadline: Duration) -> Report {
-        IsolatedTask::Try { trial: Box::new(self.clone()), machine: machine.clone() }.report(self, machine, deadline)
+        let (trial, cases) = (Box::new(self.clone()), rules::own_texts());
+        IsolatedTask::Try { trial, machine: machine.clone(), cases }.report(self, machine, deadline)
     }
 
     /// Tries the case here: the process must be in namespaces of its own.

@@ -140,28 +140,3 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     }
     plain
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{has_stopped, mounts};
-    use nix::mount::MsFlags;
-    use std::path::Path;
-
-    #[test]
-    fn mounts_are_read_as_the_kernel_writes_them() {
-        let text = b"22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
-                     23 22 0:21 / /media/my\\040disk\\134 rw,nosuid,nodev,noexec,noatime shared:7 - ext4 /dev/x rw\n\nx y\n";
-        let found = mounts(text);
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[0], (Path::new("/").to_owned(), MsFlags::empty()));
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-        assert_eq!(found[1], (Path::new("/media/my disk\\").to_owned(), flags));
-    }
-
-    #[test]
-    fn a_refusal_is_known_in_any_language() {
-        assert!(has_stopped("open /var/log/x: read-only file system"));
-        assert!(has_stopped("cannot write: Read-only file system (os error 30)"));
-        assert!(!has_stopped("no space left on device"));
-    }
-}

@@ -9,12 +9,11 @@ use crate::rule::Rule;
 use crate::run::{self, Order, Outcome, Run};
 use crate::schedule::Wanted;
 use crate::subject::{self, Subject};
-use crate::trial::Report;
+use crate::trial::{Report, Trial};
 use crate::{progress::Progress, rules};
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 /// Options of `plugin` and of `stress`.
 #[derive(Debug, Args)]
@@ -44,9 +43,6 @@ pub struct Options {
     /// levels, which is 0 if no finding is new and none is lost
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
-    /// Of the random parts; by default another one each time
-    #[arg(long)]
-    seed: Option<u64>,
     /// Kill, refuse and fail calls at every point, not at 60 of each at most; of `stress`
     #[arg(long)]
     every_point: bool,
@@ -56,9 +52,6 @@ pub struct Options {
 
 impl Options {
     /// Does what the options say with some of all these rules. `None` if nothing was to be tried.
-    ///
-    /// # Errors
-    /// A message that says what is wrong with the options, or why nothing can be tested.
     pub fn run(&self, all: impl Iterator<Item = &'static Rule>) -> Result<Option<Outcome>, String> {
         let wanted = self.wanted(all)?;
         if self.trials.list_rules {
@@ -71,8 +64,11 @@ impl Options {
         report::can_be_delivered(&self.trials.report)?;
         let expected = self.expect.as_ref().map(|file| Expected::read(file)).transpose()?;
         let mut notes = Vec::new();
+        let pairs = self.pairs(&mut notes)?;
+        let names: Vec<_> = pairs.iter().map(|(_, profile)| profile.name.as_str()).collect();
+        notes.extend(expected.as_ref().and_then(|expected| expected.strangers(&names)));
         let order = Order {
-            pairs: self.pairs(&mut notes)?,
+            pairs,
             wanted,
             side_by_side: self.trials.side_by_side(),
             deadline: self.trials.case_deadline(),
@@ -83,6 +79,8 @@ impl Options {
         let run = run::run(order, |count, news| progress.report(count, &news));
         progress.end();
         let mut run = run?;
+        let is_known = |trial: &Trial| expected.as_ref().is_some_and(|expected| expected.knows(trial));
+        run.name_delegates(is_known, self.trials.side_by_side(), self.trials.case_deadline());
         run.notes.extend(self.hint(&run));
         if run.reports.is_empty() {
             return Err("nothing was tried: none of these rules and cases binds a plugin of this kind (explain RULE)"
@@ -93,7 +91,7 @@ impl Options {
         report::deliver(&document, &self.trials.report)?;
         self.trials.tell_slowest(run.reports.iter().map(|report| (report.trial.to_string(), report.milliseconds)));
         Ok(Some(match compared {
-            Ok(()) => document.outcome(),
+            Ok(()) => document.outcome(self.trials.fail.fail_level),
             Err(differences) => {
                 writeln!(std::io::stderr(), "cni-conformance: {differences}").ok();
                 Outcome::Failed
@@ -129,13 +127,11 @@ impl Options {
 
     fn wanted(&self, all: impl Iterator<Item = &'static Rule>) -> Result<Wanted, String> {
         let rules = self.trials.rules(all)?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let seed = self.seed.unwrap_or_else(|| u64::from(now.subsec_nanos()) ^ now.as_secs());
         let Trials { case, repeat, call_deadline, .. } = &self.trials;
         Ok(Wanted {
             rules,
             cases: case.clone(),
-            seed,
+            seed: self.trials.seed(),
             repeat: *repeat,
             call_seconds: *call_deadline,
             every_point: self.every_point,
@@ -221,9 +217,16 @@ fn of_files(files: Vec<ProfileFile>, also: &[PathBuf]) -> Result<Vec<(Subject, P
         let mut subject = subject.ok_or(none)?;
         subject.also.extend_from_slice(also);
         let profile = profile.for_subject(&subject);
-        Ok((subject, profile))
+        Ok::<_, String>((subject, profile))
     };
-    files.into_iter().map(pair).collect()
+    let mut pairs: Vec<(Subject, Profile)> = files.into_iter().map(pair).collect::<Result<_, _>>()?;
+    // Plugins of one name in several folders are called by their profiles.
+    let labels: Vec<_> = pairs.iter().map(|(subject, _)| subject.clone()).collect();
+    let is_shared = |one: &Subject| labels.iter().any(|other| other.label == one.label && other != one);
+    for (subject, profile) in pairs.iter_mut().filter(|(subject, _)| is_shared(subject)) {
+        subject.label.clone_from(&profile.name);
+    }
+    Ok(pairs)
 }
 
 /// The executable of a profile that a subject does not have.

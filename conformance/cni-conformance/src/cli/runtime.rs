@@ -39,20 +39,17 @@ pub struct Options {
     trials: Trials,
 }
 
-/// The runtime that is tested, and its options.
 struct Order {
     command: Vec<String>,
     driver: Driver,
     label: String,
     rules: Vec<&'static Rule>,
     notes: Vec<String>,
+    seed: u64,
 }
 
 impl Options {
     /// Does what the options say. `None` if nothing was to be tried.
-    ///
-    /// # Errors
-    /// A message that says what is wrong with the options, or why nothing can be tested.
     pub fn run(&self) -> Result<Option<Outcome>, String> {
         let rules = self.trials.rules(rules::all())?;
         let given = self.given_driver()?;
@@ -76,7 +73,7 @@ impl Options {
         let document = self.document(&order, &machine, tried, (began, start.elapsed()));
         report::deliver(&document, &self.trials.report)?;
         self.trials.tell_slowest(took.into_iter());
-        Ok(Some(document.outcome()))
+        Ok(Some(document.outcome(self.trials.fail.fail_level)))
     }
 
     fn given_driver(&self) -> Result<Option<Driver>, String> {
@@ -109,7 +106,7 @@ impl Options {
             find(needed).map_err(|error| format!("{error}, which {} needs", driver.name))?;
         }
         let label = self.label.clone().unwrap_or_else(|| driver.name.clone());
-        Ok(Order { command, driver, label, rules, notes })
+        Ok(Order { command, driver, label, rules, notes, seed: self.trials.seed() })
     }
 
     fn planned(&self, order: &Order) -> Vec<Planned<Trial>> {
@@ -127,6 +124,7 @@ impl Options {
                     command: order.command.clone(),
                     driver: order.driver.clone(),
                     version: version.clone(),
+                    seed: order.seed,
                     call_seconds: *call_deadline,
                     patience_seconds: self.patience,
                 };
@@ -152,7 +150,7 @@ impl Options {
         tried: Vec<Report<Trial>>,
         (began, took): (SystemTime, Duration),
     ) -> Document {
-        let Order { command, driver, label, rules, notes } = order;
+        let Order { command, driver, label, rules, notes, seed } = order;
         let program = command.first().map(String::as_str).unwrap_or_default();
         let folder = Path::new(program).parent().unwrap_or(Path::new("/")).display().to_string();
         let origin = Origin {
@@ -163,7 +161,7 @@ impl Options {
             command: std::env::args().skip(1).collect(),
             subjects: vec![label.clone()],
             notes: notes.clone(),
-            ..Origin::default()
+            seed: *seed,
         };
         Document {
             format: report::FORMAT.to_owned(),
@@ -191,7 +189,7 @@ impl Options {
             subject: order.label.clone(),
             profile: order.driver.name.clone(),
             cni_version: trial.version,
-            seed: 0,
+            seed: trial.seed,
             verdict,
             known: false,
             calls,
@@ -199,13 +197,13 @@ impl Options {
         }
     }
 
-    /// The command that tries just this again.
     fn again(&self, trial: &Trial) -> String {
         let mut arguments = vec![format!("{} runtime --rule {}", report::program(), trial.rule)];
         if !trial.case.is_empty() {
             arguments.push(format!("--case {}", quoted(&trial.case)));
         }
         arguments.extend(self.driver.iter().map(|file| format!("--driver {}", quoted(&report::absolute(file)))));
+        arguments.push(format!("--seed {}", trial.seed));
         arguments.extend(self.patience.map(|seconds| format!("--patience {seconds}")));
         arguments.push("--".to_owned());
         arguments.extend(trial.command.iter().map(|word| quoted(word)));
@@ -230,7 +228,6 @@ fn search_path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap_or_default()
 }
 
-/// Whether `gc` knows `--keep`.
 fn gc_keeps(command: &[String]) -> bool {
     let Some((program, arguments)) = command.split_first() else {
         return false;

@@ -6,11 +6,20 @@ use crate::rule::{Level, Rule};
 use clap::Args;
 use std::io::{self, Write};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The default number of trials for each processor: with fewer it idles while they wait for links to come up and
 /// namespaces to end, and more only take each other's time.
 const JOBS_PER_PROCESSOR: usize = 3;
+
+/// The findings that fail a run.
+#[derive(Debug, Args)]
+pub(crate) struct FailLevel {
+    /// Status 1 for a finding of this level or of those that bind more; by default MUST, and at any level that a plugin's
+    /// DEL or GC, or a runtime's GC, takes what others hold
+    #[arg(long, value_name = "LEVEL", ignore_case = true)]
+    pub(crate) fail_level: Option<Level>,
+}
 
 /// Options that select the trials of a subject of any kind.
 #[derive(Debug, Args)]
@@ -21,9 +30,15 @@ pub(crate) struct Trials {
     /// Case of the rules; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) case: Vec<String>,
-    /// Rules of this level and of those that bind more; of several the one that binds least
-    #[arg(long, default_value = "robustness", ignore_case = true)]
+    /// Rules of this level and of those that bind more, of several the one that binds least; by default those that --rule
+    /// names, else MUST, SHOULD and what takes from others
+    #[arg(long, ignore_case = true)]
     level: Vec<Level>,
+    #[command(flatten)]
+    pub(crate) fail: FailLevel,
+    /// Of the random parts, and of a runtime's container IDs; by default another one each time
+    #[arg(long)]
+    seed: Option<u64>,
     /// Trials of each case
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) repeat: u64,
@@ -48,7 +63,6 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// Returns the rules that are wanted.
     pub(crate) fn rules<B>(
         &self,
         all: impl Iterator<Item = &'static Rule<B>>,
@@ -61,7 +75,16 @@ impl Trials {
         let is_named = |rule: &&'static Rule<B>| {
             self.rule.is_empty() || self.rule.iter().any(|name| rule.id.starts_with(name.as_str()))
         };
-        let is_wanted = |rule: &&Rule<B>| self.level.iter().any(|level| rule.level() <= *level);
+        let is_default = |rule: &Rule<B>| {
+            !self.rule.is_empty()
+                || rule.harms_others
+                || rule.own
+                || matches!(rule.level(), Level::Must | Level::Should | Level::Robustness)
+        };
+        let is_wanted = |rule: &&Rule<B>| match self.level.is_empty() {
+            true => is_default(rule),
+            false => self.level.iter().any(|level| rule.level() <= *level),
+        };
         let rules: Vec<_> = all.into_iter().filter(|rule| is_wanted(rule)).filter(is_named).collect();
         let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases).map(|case| case.name).collect();
         match self.case.iter().find(|name| !cases.contains(&name.as_str())) {
@@ -70,7 +93,12 @@ impl Trials {
         }
     }
 
-    /// The number of trials that run at a time.
+    /// The seed of a run.
+    pub(crate) fn seed(&self) -> u64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.seed.unwrap_or_else(|| u64::from(now.subsec_nanos()) ^ now.as_secs())
+    }
+
     pub(crate) fn side_by_side(&self) -> usize {
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.jobs.map_or(processors * JOBS_PER_PROCESSOR, usize::from)
@@ -85,7 +113,6 @@ impl Trials {
         }
     }
 
-    /// The longest time that a case may take.
     pub(crate) fn case_deadline(&self) -> Duration {
         Duration::from_secs(self.case_deadline)
     }

@@ -77,34 +77,3 @@ fn set(config: &mut Value, pointer: &str, value: Value) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Pool;
-    use crate::Profile;
-    use serde_json::json;
-
-    #[test]
-    fn a_pool_is_made_small_as_the_profile_says() {
-        let mut profile = Profile::find("host-local").unwrap();
-        let sizes = json!({ "1": { "/ipam/net": "10.1.0.0/30" }, "any": { "/ipam/from": "10.1.0.2", "/ipam/to": "10.1.0.{1+a}" } });
-        profile.pool = Some(Pool { addresses: Some(253), sizes: serde_json::from_value(sizes).unwrap() });
-        let mut config = json!({ "ipam": { "net": "10.1.0.0/24" } });
-        assert!(profile.resize(&mut config, 5));
-        assert_eq!(config["ipam"], json!({ "net": "10.1.0.0/24", "from": "10.1.0.2", "to": "10.1.0.6" }));
-        assert!(profile.resize(&mut config, 1));
-        assert_eq!(config["ipam"]["net"], json!("10.1.0.0/30"));
-        assert_eq!(profile.capacity(), Some(253));
-        assert_eq!(profile.few(), 5);
-        let of = |sizes: &[&str], addresses| {
-            let sizes = sizes.iter().map(|size| ((*size).to_owned(), std::collections::BTreeMap::new())).collect();
-            let pool = Some(Pool { addresses, sizes });
-            Profile { pool, ..Profile::find("host-local").unwrap() }.few()
-        };
-        let sizes = [of(&["1", "8"], Some(253)), of(&[], Some(3)), of(&["any"], Some(4)), of(&["1"], Some(253))];
-        assert_eq!(sizes, [8, 3, 4, 1]);
-        profile.pool = Some(Pool::default());
-        assert!(!profile.resize(&mut config, 1));
-        assert_eq!(Profile::find("host-local").unwrap().capacity(), Some(65_533));
-    }
-}

@@ -49,7 +49,6 @@ struct Daemon {
 /// A profile file, and the folder of executables that it names.
 #[derive(Debug)]
 pub struct ProfileFile {
-    /// The profile that the file describes.
     pub profile: Profile,
     /// The subject that has the executable, if the file names one.
     pub subject: Option<Subject>,
@@ -63,9 +62,7 @@ impl From<Profile> for ProfileFile {
 
 impl ProfileFile {
     /// Reads the file.
-    ///
-    /// # Errors
-    /// A message that says what is wrong with the file: `FILE, line N, key "KEY": what`.
+    /// Errors: a message that says what is wrong with the file: `FILE, line N, key "KEY": what`.
     pub fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         Self::parse(file, &text).map_err(|error| format!("{}, {error}", file.display()))
@@ -129,7 +126,7 @@ impl ProfileFile {
         let subject = bin_dir.map(|dir| {
             let dir = if dir.as_os_str().is_empty() { Path::new(".").to_owned() } else { dir };
             let bin_dir = subject::folder(&dir).map_err(|error| at(key, error))?;
-            let subject = Subject { label: name.clone(), bin_dir, also };
+            let subject = Subject { label: label(&profile, &name), bin_dir, also };
             match subject.find(&profile.executable) {
                 Some(_) => Ok(subject),
                 None => Err(at(key, format!("{}/{} is no executable file", dir.display(), profile.executable))),
@@ -137,6 +134,11 @@ impl ProfileFile {
         });
         Ok(Self { profile, subject: subject.transpose()? })
     }
+}
+
+/// The name of a profile's subject in tables: its plugin, or the list.
+fn label(profile: &Profile, name: &str) -> String {
+    if profile.role == Role::List { name.to_owned() } else { profile.executable.clone() }
 }
 
 /// Refuses keys whose values cannot be, whatever the executable is.
@@ -247,31 +249,10 @@ impl fmt::Display for At {
 #[cfg(test)]
 mod tests {
     use super::ProfileFile;
-    use crate::profile::{Role, Stage};
-    use serde_json::json;
     use std::path::Path;
 
     fn parse(text: &str) -> Result<ProfileFile, String> {
         ProfileFile::parse(Path::new("/nowhere/mine.json"), text).map_err(|at| at.to_string())
-    }
-
-    #[test]
-    fn a_profile_says_how_a_plugin_is_used() {
-        let text = r#"{
-            "role": "chained", "config": { "type": "mine" }, "prevResult": { "dns": { "search": ["s{n}"] } },
-            "capabilities": { "weights": [1] }, "writes": ["/var/lib/mine"], "oldest": "0.4.0",
-            "daemon": { "command": ["mined", "-v"], "socket": "/run/mined" }
-        }"#;
-        let ProfileFile { profile, subject } = parse(text).unwrap();
-        assert_eq!((profile.name.as_str(), profile.role, subject.is_none()), ("mine", Role::Chained, true));
-        let [Stage::Folder { .. }, Stage::Attached, Stage::Daemon { executable, .. }] = profile.stage.as_slice() else {
-            panic!("{:?}", profile.stage);
-        };
-        assert_eq!(executable, "mined");
-        assert_eq!(profile.config(0, "1.0.0", 1)["runtimeConfig"], json!({ "weights": [1] }));
-        let prev_result = profile.prev_result(json!({ "ips": [] }), 7);
-        assert_eq!(prev_result, json!({ "ips": [], "dns": { "search": ["s7"] } }));
-        assert!(!profile.allows("0.3.1"));
     }
 
     #[test]

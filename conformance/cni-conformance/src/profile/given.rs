@@ -3,7 +3,6 @@
 use super::{Profile, Role, Stage};
 use serde_json::{Map, Value, json};
 
-/// The profile of a config, with what that shows.
 pub(super) fn of_config(name: &str, config: &Value, role: Option<Role>) -> Result<Profile, String> {
     let plugins: Vec<Value> = match config.get("plugins") {
         None if config.is_object() => vec![config.clone()],

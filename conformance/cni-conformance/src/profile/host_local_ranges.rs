@@ -61,34 +61,3 @@ fn of_range(range: &Value) -> Option<usize> {
         _ => Some(all),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{capacity, resize};
-    use serde_json::json;
-
-    #[test]
-    fn a_pool_has_so_many_addresses() {
-        let subnets = json!([[{ "subnet": "10.7.0.0/16" }], [{ "subnet": "fd07::/64" }]]);
-        let mut config = json!({ "ipam": { "type": "host-local", "ranges": subnets } });
-        assert!(resize(&mut config, 1));
-        assert_eq!(config["ipam"]["ranges"][0][0]["rangeStart"], "10.7.0.2");
-        assert_eq!(config["ipam"]["ranges"][0][0]["rangeEnd"], "10.7.0.2");
-        assert!(resize(&mut config, 4));
-        assert_eq!(config["ipam"]["ranges"][1][0]["rangeEnd"], "fd07::5");
-        for other in [json!({}), json!({ "ipam": { "type": "x" } }), json!({ "ipam": { "type": "host-local" } })] {
-            assert!(!resize(&mut other.clone(), 1), "{other}");
-        }
-    }
-
-    #[test]
-    fn a_pool_serves_as_many_as_its_smallest_set() {
-        let of = |ipam: serde_json::Value| capacity(&json!({ "ipam": ipam }));
-        assert_eq!(of(json!({ "type": "host-local", "subnet": "10.1.0.0/24" })), Some(253));
-        let sets = json!([[{ "subnet": "10.1.0.0/24" }, { "subnet": "10.2.0.0/24" }], [{ "subnet": "fd01::/64" }]]);
-        assert_eq!(of(json!({ "type": "host-local", "ranges": sets })), Some(506));
-        let range = json!([[{ "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.5" }]]);
-        assert_eq!(of(json!({ "type": "host-local", "ranges": range })), Some(4));
-        assert_eq!(of(json!({ "type": "other", "subnet": "10.1.0.0/24" })), None);
-    }
-}

@@ -11,17 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::SystemTime;
 
-/// The value of the key `format`.
 pub const FORMAT: &str = "cni-conformance";
-/// The version of the shape.
 pub const VERSION: u32 = 1;
 
 /// Everything that is known of one or more runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// [`FORMAT`].
     pub format: String,
-    /// [`VERSION`].
     pub version: u32,
     /// The place, time and settings of the run; more than one if documents were merged.
     pub runs: Vec<Origin>,
@@ -31,37 +27,28 @@ pub struct Document {
     pub profiles: Vec<Use>,
     /// Rules that were asked for, in the order of the specification.
     pub rules: Vec<Asked>,
-    /// The outcome of each trial.
     pub trials: Vec<Tried>,
 }
 
 /// The place, time and settings of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Version of the kit.
     pub kit: String,
     /// The time at which the run began: RFC 3339, UTC, to the second.
     pub began: String,
-    /// The duration of the run.
     pub milliseconds: u64,
-    /// The kernel's release.
     pub kernel: String,
-    /// The seed of the random parts.
     pub seed: u64,
     /// The command line, without the executable.
     pub command: Vec<String>,
-    /// Labels of its subjects.
     pub subjects: Vec<String>,
     /// The notes that a reader has to know, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// A subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Who {
-    /// The subject's name in reports.
     pub label: String,
-    /// The subject's folder.
     pub folder: String,
     /// More folders in which its executables find others.
     pub also: Vec<String>,
@@ -70,47 +57,33 @@ pub struct Who {
 /// The way in which an executable of a subject was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
-    /// Label of the subject.
     pub subject: String,
-    /// Name of the profile.
     pub name: String,
-    /// The kind of the plugin.
     pub role: Role,
-    /// Name of the executable.
     pub executable: String,
-    /// The plugin objects of its config.
     pub plugins: Vec<Value>,
 }
 
-/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// The rule's name.
     pub id: String,
-    /// The section that has the rule.
     pub section: String,
-    /// The rule's level: how binding it is.
     pub level: Level,
-    /// The statement of the rule.
     pub sentence: String,
-    /// The roles that the rule binds.
     pub roles: Vec<Role>,
+    /// True for a rule that fails a run whatever its level: who breaks it takes what others hold.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub harms_others: bool,
 }
 
-/// A trial, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Name of the rule.
     pub rule: String,
     /// Name of the case; may be empty.
     pub case: String,
-    /// Label of the subject.
     pub subject: String,
-    /// Name of the profile.
     pub profile: String,
-    /// `cniVersion`.
     pub cni_version: String,
-    /// The seed of random parts.
     pub seed: u64,
     /// `verdict`: `pass`; `fail` with `expected`, `seen` and perhaps `diff` and `basis`; `skip` or `broken` with `why`.
     #[serde(flatten)]
@@ -121,7 +94,6 @@ pub struct Tried {
     /// The calls, in order, unless it passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallRecord>,
-    /// The duration of the trial.
     pub milliseconds: u64,
     /// The command that tries just this again, if it did not pass.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -129,8 +101,6 @@ pub struct Tried {
 }
 
 impl Document {
-    /// The document of one run.
-    #[must_use]
     pub fn new(run: &Run) -> Self {
         let subjects = run.subjects.iter().map(|subject| Who {
             label: subject.label.clone(),
@@ -177,9 +147,6 @@ impl Document {
     }
 
     /// Reads what the format `json` wrote.
-    ///
-    /// # Errors
-    /// If it is something else, or of a newer version.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
         if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
@@ -192,20 +159,21 @@ impl Document {
         serde_json::from_value(value).map_err(|error| format!("it is no JSON report of this kit: {error}"))
     }
 
-    /// Whether every trial could be tried and none broke a required rule: the exit status.
-    #[must_use]
-    pub fn outcome(&self) -> crate::run::Outcome {
+    /// Whether every trial could be tried and none broke a required rule: the exit status. Required are rules of `level` and
+    /// of those that bind more; without it the MUSTs, and what takes from others.
+    pub fn outcome(&self, level: Option<Level>) -> crate::run::Outcome {
         use crate::run::Outcome;
-        let level = |trial: &Tried| self.rule(&trial.rule).map_or(Level::Must, |rule| rule.level);
         // Robustness decides nothing beside the letter.
         let is_letter = self.rules.iter().any(|rule| rule.level != Level::Robustness);
-        let decides = |level: Level| level == Level::Must || (level == Level::Robustness && !is_letter);
-        let fails = |trial: &Tried| trial.finding().is_some() && !trial.known && decides(level(trial));
-        if self.trials.iter().any(fails) {
+        let is_required = |rule: &Asked| match level {
+            Some(level) => rule.level <= level,
+            None => rule.harms_others || rule.level == Level::Must || (rule.level == Level::Robustness && !is_letter),
+        };
+        let decides = |trial: &Tried| self.rule(&trial.rule).is_none_or(is_required);
+        if self.trials.iter().any(|trial| trial.finding().is_some() && !trial.known && decides(trial)) {
             Outcome::Failed
         } else if self.trials.iter().any(|trial| {
-            let counts = decides(level(trial)) || matches!(trial.verdict, Verdict::Broken { .. });
-            trial.verdict.is_untried() && counts
+            trial.verdict.is_untried() && (decides(trial) || matches!(trial.verdict, Verdict::Broken { .. }))
         }) {
             Outcome::Broken
         } else {
@@ -213,8 +181,6 @@ impl Document {
         }
     }
 
-    /// A rule by its name.
-    #[must_use]
     pub fn rule(&self, id: &str) -> Option<&Asked> {
         self.rules.iter().find(|rule| rule.id == id)
     }
@@ -228,6 +194,7 @@ impl Asked {
             level: rule.level(),
             sentence: rule.sentence.to_owned(),
             roles: rule.roles.to_vec(),
+            harms_others: rule.harms_others,
         }
     }
 }
@@ -250,8 +217,6 @@ impl Tried {
         }
     }
 
-    /// Returns what the trial found.
-    #[must_use]
     pub fn finding(&self) -> Option<&Finding> {
         self.verdict.finding()
     }
@@ -260,22 +225,4 @@ impl Tried {
 /// A moment as RFC 3339 in UTC, to the second.
 pub(crate) fn rfc_3339(moment: SystemTime) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Document;
-
-    #[test]
-    fn what_is_no_report_is_refused() {
-        for text in [
-            "",
-            "[]",
-            "{}",
-            r#"{"format":"cni-conformance","version":2}"#,
-            r#"{"format":"cni-conformance","version":1}"#,
-        ] {
-            assert!(Document::parse(text.as_bytes()).is_err(), "{text}");
-        }
-    }
 }

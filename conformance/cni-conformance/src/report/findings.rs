@@ -1,15 +1,19 @@
 //! Findings as a list, a line each: what is expected of a subject is kept in such a file, and compared.
 
 use super::document::{Document, Tried};
-use crate::trial::Verdict;
+use crate::profile::Profile;
+use crate::trial::{Trial, Verdict};
 use crate::{rules, stress};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// `PROFILE RULE CASE`, with `-` for a case without a name.
 fn line(trial: &Tried) -> String {
-    let case = if trial.case.is_empty() { "-" } else { &trial.case };
-    format!("{} {} {case}", trial.profile, trial.rule)
+    named(&trial.profile, &trial.rule, &trial.case)
+}
+
+fn named(profile: &str, rule: &str, case: &str) -> String {
+    format!("{profile} {rule} {}", if case.is_empty() { "-" } else { case })
 }
 
 fn lines(document: &Document, is_meant: impl Fn(&Verdict) -> bool) -> BTreeSet<String> {
@@ -31,10 +35,6 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// Why it cannot be read, or the line that is no finding.
     pub fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let mut lines = BTreeSet::new();
@@ -52,11 +52,25 @@ impl Expected {
         self.lines.contains(line) || self.lines.contains(&format!("{line} ?"))
     }
 
+    /// Whether a finding of a trial is expected.
+    pub(crate) fn knows(&self, trial: &Trial) -> bool {
+        self.has(&named(&trial.profile.name, &trial.rule, &trial.case))
+    }
+
+    /// A note on the lines whose profile is neither built in nor one of these.
+    pub fn strangers(&self, tried: &[&str]) -> Option<String> {
+        let built_in = Profile::built_in();
+        let names: Vec<_> = built_in.iter().map(|profile| profile.name.as_str()).chain(tried.iter().copied()).collect();
+        let profile = |line: &String| line.split(' ').next().unwrap_or_default().to_owned();
+        let said = self.lines.iter().map(profile).filter(|name| !names.contains(&name.as_str()));
+        let said: BTreeSet<_> = said.map(|name| crate::cli::unknown("profile", &name, &names)).collect();
+        let said = said.into_iter().collect::<Vec<_>>().join("; ");
+        (!said.is_empty()).then(|| format!("of {} some lines count for nothing: {said}", self.file.display()))
+    }
+
     /// Marks the findings of a document that are expected, and compares. An expected finding that was not tried here, or of
     /// which the trial says nothing, is no difference.
-    ///
-    /// # Errors
-    /// The differences, a line each: `+` for one that is new, `-` for one that is lost.
+    /// Errors: the differences, a line each: `+` for one that is new, `-` for one that is lost.
     pub fn compare(&self, document: &mut Document) -> Result<(), String> {
         for trial in document.trials.iter_mut().filter(|trial| trial.finding().is_some()) {
             trial.known = self.has(&line(trial));

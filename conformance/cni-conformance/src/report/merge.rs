@@ -2,6 +2,7 @@
 
 use super::document::{Document, FORMAT, VERSION};
 use super::target::{Target, deliver};
+use crate::cli::FailLevel;
 use crate::run::Outcome;
 use clap::Args;
 use std::path::PathBuf;
@@ -15,25 +16,23 @@ pub struct Options {
     /// summary, terminal, junit, json or findings, and into which file if not stdout; may be repeated
     #[arg(long, value_name = "FORMAT[=FILE]")]
     report: Vec<Target>,
+    #[command(flatten)]
+    fail: FailLevel,
 }
 
 impl Options {
     /// Writes reports of runs that are over. What they came to is what one run of all would have.
-    ///
-    /// # Errors
-    /// The file that cannot be read, or the reports that cannot be written, and why.
     pub fn run(&self) -> Result<Outcome, String> {
         let read = |file: &PathBuf| {
             let read = std::fs::read(file).map_err(|error| error.to_string());
             read.and_then(|text| Document::parse(&text)).map_err(|error| format!("{}: {error}", file.display()))
         };
         let document = merged(self.from.iter().map(read).collect::<Result<_, _>>()?);
-        deliver(&document, &self.report).map(|()| document.outcome())
+        deliver(&document, &self.report).map(|()| document.outcome(self.fail.fail_level))
     }
 }
 
 /// The union of some documents. Labels that two of them give to different things are distinguished by a number.
-#[must_use]
 pub fn merged(documents: Vec<Document>) -> Document {
     let mut all = Document { format: FORMAT.to_owned(), version: VERSION, ..Document::default() };
     for mut document in documents {

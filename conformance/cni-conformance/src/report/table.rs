@@ -45,12 +45,10 @@ impl Table {
         self.heads.iter().enumerate().map(widest).collect()
     }
 
-    /// Returns the table's width.
     pub(super) fn width(&self) -> usize {
         self.widths().iter().sum::<usize>() + 2 * self.heads.len().saturating_sub(1)
     }
 
-    /// Returns the table's lines.
     pub(super) fn text(mut self) -> String {
         if self.width() > self.room {
             self.shorten_heads();

@@ -7,7 +7,6 @@ use crate::trial::Verdict;
 /// The common outcome of some trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
-    /// A trial found the rule broken.
     Fail,
     /// No trial did, but one could not be tried.
     Broken,
@@ -15,7 +14,6 @@ pub(super) enum Mark {
     Expected,
     /// A trial passed, the others did too or were skipped.
     Pass,
-    /// All trials were skipped.
     Skip,
     /// All other trials were skipped, and one does not bind the subject.
     Exempt,
@@ -24,7 +22,6 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    /// Returns the mark of one trial.
     pub(super) fn of(trial: &Tried) -> Self {
         match trial.verdict {
             Verdict::Fail(_) if trial.known => Self::Expected,
@@ -36,12 +33,10 @@ impl Mark {
         }
     }
 
-    /// Returns the mark of some trials of a rule.
     pub(super) fn of_all<'a>(trials: impl IntoIterator<Item = &'a Tried>) -> Self {
         trials.into_iter().map(Self::of).min().unwrap_or(Self::Absent)
     }
 
-    /// Returns the mark's name.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -59,23 +54,19 @@ impl Mark {
 pub(super) const LEVELS: [Level; 6] =
     [Level::Must, Level::Should, Level::Stated, Level::Convention, Level::Relied, Level::Robustness];
 
-/// A column of the table of rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {
-    /// Label of the subject.
     pub(super) subject: String,
     /// Name of the profile; all of them if there is none.
     pub(super) profile: Option<String>,
 }
 
 impl Column {
-    /// A column for each subject.
     pub(super) fn by_subject(document: &Document) -> Vec<Self> {
         let subjects = document.subjects.iter().map(|subject| subject.label.clone());
         subjects.map(|subject| Self { subject, profile: None }).collect()
     }
 
-    /// A column for each subject and profile.
     pub(super) fn by_profile(document: &Document) -> Vec<Self> {
         let of = |subject: &super::document::Who| {
             let label = subject.label.clone();
@@ -85,7 +76,6 @@ impl Column {
         document.subjects.iter().flat_map(of).collect()
     }
 
-    /// Returns the column's trials of a rule.
     pub(super) fn trials<'a>(&self, document: &'a Document, rule: &Asked) -> Vec<&'a Tried> {
         let is_its = |trial: &&Tried| {
             trial.rule == rule.id
@@ -122,7 +112,6 @@ pub(super) struct Failure<'a> {
     pub(super) rule: &'a Asked,
     /// The one that is reported in full.
     pub(super) first: &'a Tried,
-    /// The others.
     pub(super) also: Vec<&'a Tried>,
 }
 
@@ -149,7 +138,6 @@ impl Failure<'_> {
     }
 }
 
-/// All failures of a rule, by subject.
 pub(super) fn failures<'a>(document: &'a Document, rule: &'a Asked) -> Vec<Failure<'a>> {
     let mut failures: Vec<Failure<'a>> = Vec::new();
     for trial in document.trials.iter().filter(|trial| trial.rule == rule.id && is_failure(trial)) {

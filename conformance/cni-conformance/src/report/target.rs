@@ -33,9 +33,6 @@ impl FromStr for Target {
 }
 
 /// Checks that the reports' folders exist, before the work that they report is done.
-///
-/// # Errors
-/// A folder does not exist.
 pub fn can_be_delivered(targets: &[Target]) -> Result<(), String> {
     let files = targets.iter().filter_map(|target| target.file.as_deref());
     let folder = |file: &Path| file.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
@@ -46,9 +43,6 @@ pub fn can_be_delivered(targets: &[Target]) -> Result<(), String> {
 }
 
 /// Writes reports. If all of them go into files, the summary comes to stdout beside them.
-///
-/// # Errors
-/// The reports that could not be written, and why; the others are written.
 pub fn deliver(document: &Document, targets: &[Target]) -> Result<(), String> {
     let beside = Target { format: Format::Summary, file: None };
     let is_silent = targets.iter().all(|target| target.file.is_some());
@@ -112,19 +106,7 @@ fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Format, Target, replace};
-
-    #[test]
-    fn a_format_may_name_a_file() {
-        let target = |text: &str| text.parse::<Target>();
-        assert_eq!(target("junit"), Ok(Target { format: Format::Junit, file: None }));
-        assert_eq!(target("json=a=b.json"), Ok(Target { format: Format::Json, file: Some("a=b.json".into()) }));
-        assert!(target("json=").is_err());
-        assert_eq!(
-            target("xml").unwrap_err(),
-            "there is no format \"xml\", but summary, terminal, junit, json, findings"
-        );
-    }
+    use super::replace;
 
     #[test]
     fn a_file_is_replaced_whole_or_not_at_all() {

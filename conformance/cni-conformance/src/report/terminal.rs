@@ -141,12 +141,20 @@ fn style(mark: Mark) -> Style {
     }
 }
 
+/// The name in tables of a subject that has only its path: its plugin, if one alone was tried.
+fn title(document: &Document, label: &str) -> String {
+    let profiles = document.profiles.iter().filter(|profile| profile.subject == label);
+    let executables: BTreeSet<_> = profiles.map(|profile| profile.executable.as_str()).collect();
+    let only = executables.first().filter(|_| executables.len() == 1 && document.subjects.len() == 1);
+    text::one_line(only.filter(|_| label.contains('/')).unwrap_or(&label))
+}
+
 /// Rules by columns, with how many trials of all came to that.
 fn rules(document: &Document, columns: &[Column], width: usize) -> Table {
     let heads = columns.iter().map(|column| match (&column.profile, document.subjects.len()) {
-        (None, _) => text::one_line(&column.subject),
+        (None, _) => title(document, &column.subject),
         (Some(profile), 1) => text::one_line(profile),
-        (Some(profile), _) => text::one_line(&format!("{}: {profile}", column.subject)),
+        (Some(profile), _) => text::one_line(&format!("{}: {profile}", title(document, &column.subject))),
     });
     let mut table = Table::new(["rule".to_owned(), "level".to_owned()].into_iter().chain(heads), width);
     let mut section = "";
@@ -184,7 +192,7 @@ fn rules(document: &Document, columns: &[Column], width: usize) -> Table {
 
 /// Profiles by subjects: rules kept and broken.
 fn by_profile(document: &Document, width: usize) -> Table {
-    let subjects = document.subjects.iter().map(|subject| text::one_line(&subject.label));
+    let subjects = document.subjects.iter().map(|subject| title(document, &subject.label));
     let mut table = Table::new(std::iter::once("profile".to_owned()).chain(subjects), width);
     for profile in profiles(document) {
         let cells = document.subjects.iter().map(|subject| {
@@ -199,7 +207,7 @@ fn by_profile(document: &Document, width: usize) -> Table {
 
 /// Levels by subjects: the last thing that is read.
 fn levels(document: &Document, width: usize) -> Table {
-    let subjects = document.subjects.iter().map(|subject| text::one_line(&subject.label));
+    let subjects = document.subjects.iter().map(|subject| title(document, &subject.label));
     let mut table = Table::new(std::iter::once("rules".to_owned()).chain(subjects), width);
     let columns = Column::by_subject(document);
     for level in LEVELS {

@@ -95,7 +95,6 @@ pub(super) fn transcript(calls: &[CallRecord]) -> Vec<String> {
     calls.iter().enumerate().flat_map(of).collect()
 }
 
-/// The verb of a call, for a heading.
 fn verb(call: &CallRecord) -> &str {
     if !call.arguments.is_empty() {
         return call.executable.rsplit('/').next().unwrap_or_default(); // a runtime
@@ -104,7 +103,6 @@ fn verb(call: &CallRecord) -> &str {
     verb.map_or("no CNI_COMMAND", |(_, verb)| verb)
 }
 
-/// The ending of a call, in words.
 fn ending(call: &CallRecord) -> String {
     let ended = match call.exit {
         None => "did not end".to_owned(),
@@ -114,33 +112,14 @@ fn ending(call: &CallRecord) -> String {
     format!("{ended}, {} ms", call.milliseconds)
 }
 
-/// `1 rule`, `2 rules`.
 pub(super) fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{command, shortened, shortened_to_one_line, visible};
+    use super::command;
     use crate::finding::CallRecord;
-
-    #[test]
-    fn nothing_that_acts_is_left() {
-        assert_eq!(visible("a\x1b[31m\r\n\tb\0\u{9b}\u{202e}\u{7f}é"), "a␛[31m␍\n\tb␀\\u{9b}\\u{202e}␡é");
-    }
-
-    #[test]
-    fn long_texts_keep_both_ends_and_characters_whole() {
-        let text = "é".repeat(1000);
-        let short = shortened(&text, 101);
-        assert!(
-            short.starts_with("éé") && short.ends_with("éé") && short.contains("of 2000 bytes left out"),
-            "{short}"
-        );
-        assert_eq!(shortened("abc", 3), "abc");
-        assert_eq!(shortened_to_one_line("0123456789", 6), "01 [...] 6789");
-        assert_eq!(shortened_to_one_line("012\n45", 6), "012␊45");
-    }
 
     #[test]
     fn a_shell_runs_the_command_as_it_was() {

@@ -1,18 +1,11 @@
 //! SPEC 2, ADD: what it makes, and when it refuses. What its result says of that is in [`super::add_result`].
 
 use super::attached::{Attached, lay_network, nothing_left, room_for, skip, unchanged, with_key};
-use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::spec_version;
-use crate::testbed::Testbed;
-use crate::trial::NOT_HERE;
-use serde_json::{Value, json};
-use std::fs;
 use std::time::Duration;
-use testns::{Attachment, Call, Container, Verb};
 
-/// The cases of `add.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("add.makes-the-interface", makes_the_interface),
     ("add.prints-a-result", prints_a_result),
@@ -20,7 +13,6 @@ pub(super) const CASES: &[Code] = &[
     ("add.refuses-an-existing-interface/of-others", |testbed| {
         refuses_to_replace(testbed, &pod_with_foreign_interface(testbed)?)
     }),
-    ("add.needs-the-namespace/other-namespace", refuses_another_kind_of_namespace),
     ("add.failed-leaves-nothing/name-is-taken", leaves_nothing_when_the_name_is_taken),
     ("add.failed-leaves-nothing/unknown-value", leaves_nothing_when_a_value_is_unknown),
     ("add.failed-leaves-nothing/layer-2-before-0.3.0", leaves_nothing_when_its_version_has_no_result),
@@ -86,20 +78,6 @@ fn leaves_nothing_when_the_name_is_taken(testbed: &Testbed) -> Result<(), Stop> 
     testbed.remember();
     testbed.make(&testbed.call(Verb::Add, &pod))?.refused_by("add.refuses-an-existing-interface").fails()?;
     unchanged(testbed, "all as before the ADD that failed")
-}
-
-/// ADD with another `CNI_NETNS` than that of the pod.
-fn refuses_netns(testbed: &Testbed, netns: &str) -> Result<(), Stop> {
-    let attachment = Attachment { netns: netns.to_owned(), ..testbed.pod().attachment() };
-    testbed.make(&testbed.call(Verb::Add, &attachment))?.refuses()
-}
-
-fn refuses_another_kind_of_namespace(testbed: &Testbed) -> Result<(), Stop> {
-    let path = "/proc/self/ns/uts";
-    match fs::exists(path) {
-        Ok(true) => refuses_netns(testbed, path),
-        _ => Err(skip(&format!("{NOT_HERE}the kernel has no UTS namespaces"))),
-    }
 }
 
 /// An ADD that fails and changes nothing. Skips if it succeeds.

@@ -2,14 +2,11 @@
 
 use super::attached::{Attached, Interface, Ip, namespace_of, skip};
 use super::prev_result::own_addresses_are_set;
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
-use crate::testbed::Testbed;
+use crate::rules::prelude::*;
 use std::net::IpAddr;
 use std::path::Path;
 use testns::{Link, Namespace, Route};
 
-/// The cases of `add_result.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("add.result-interfaces-exist", interfaces_exist),
     ("add.result-has-all-interfaces", has_all_interfaces),
@@ -24,7 +21,6 @@ pub(super) const CASES: &[Code] = &[
     ("add.result-has-all-routes", has_all_routes),
 ];
 
-/// The namespace that an interface of a result should be in.
 fn place(attached: &Attached<'_>, interface: &Interface) -> Namespace {
     match &interface.sandbox {
         Some(path) => Namespace::at(path),
@@ -226,9 +222,13 @@ fn is_network_of(destination: &str, ip: &Ip) -> bool {
 
 fn routes_are_set(testbed: &Testbed) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
-    Stop::skip_if(attached.parsed.routes.is_empty(), "its result has no route")?;
+    // Routes of prevResult are the affair of who made them.
+    let given = testbed.laid_for(&attached.attachment).filter(|_| testbed.profile.is_chained()).unwrap_or_default();
+    let is_own = |route: &&super::attached::Route| !given["routes"].to_string().contains(&format!("{:?}", route.dst));
+    let reported: Vec<_> = attached.parsed.routes.iter().filter(is_own).collect();
+    Stop::skip_if(reported.is_empty(), "its result has no route of its own")?;
     let found = attached.pod.namespace().routes();
-    for reported in &attached.parsed.routes {
+    for reported in reported {
         let table = reported.table.unwrap_or(254);
         let of_addresses = attached.parsed.ips.iter().filter_map(|ip| ip.gateway.clone());
         let gateways: Vec<_> = match &reported.gw {

@@ -1,17 +1,14 @@
 //! An attachment that a case looks at: what ADD reported, what it made, and whether CHECK and DEL see it.
 
-use crate::finding::{Finding, Stop};
-use crate::testbed::{ErrorObject, Testbed};
+use crate::rules::prelude::*;
+use crate::testbed::ErrorObject;
 use crate::{kit_ipam, result_conversion};
-use serde_json::{Value, json};
-use testns::{Attachment, Container, Link, Verb};
+use testns::Link;
 
-/// An attachment as ADD left it.
 pub(super) struct Attached<'a> {
     pub(super) testbed: &'a Testbed,
     pub(super) pod: Container,
     pub(super) attachment: Attachment,
-    /// The last result of ADD.
     pub(super) result: Value,
     /// The same, whatever its version.
     pub(super) parsed: Parsed,
@@ -29,7 +26,6 @@ impl<'a> Attached<'a> {
         Self::of(testbed, pod, |pod| testbed.add(pod))
     }
 
-    /// ADD of a container in another way.
     pub(super) fn of(
         testbed: &'a Testbed,
         pod: Container,
@@ -81,7 +77,6 @@ impl<'a> Attached<'a> {
         self.parsed.in_container()
     }
 
-    /// CHECK with the result of ADD; has to succeed.
     pub(super) fn checks(&self) -> Result<(), Stop> {
         self.testbed.check(&self.attachment, &self.result)
     }
@@ -108,7 +103,6 @@ impl<'a> Attached<'a> {
         Err(Finding::new(format!("an error, as {reason}"), "CHECK succeeded").into())
     }
 
-    /// DEL with the result of ADD; has to succeed.
     pub(super) fn dels(&self) -> Result<(), Stop> {
         self.testbed.del(&self.attachment, &self.result)
     }
@@ -136,7 +130,6 @@ pub(super) struct Parsed {
     pub(super) routes: Vec<Route>,
 }
 
-/// An entry of `interfaces`.
 #[derive(Debug)]
 pub(super) struct Interface {
     pub(super) name: String,
@@ -148,7 +141,6 @@ pub(super) struct Interface {
     pub(super) elsewhere: bool,
 }
 
-/// An entry of `ips`.
 #[derive(Debug)]
 pub(super) struct Ip {
     pub(super) address: String,
@@ -156,7 +148,6 @@ pub(super) struct Ip {
     pub(super) interface: Option<usize>,
 }
 
-/// An entry of `routes`.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) dst: String,

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use std::fs;
 use testns::{Link, changes};
 
-/// A harm to an attachment.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Harm {
@@ -29,7 +28,6 @@ pub(crate) enum Harm {
 }
 
 impl Harm {
-    /// Does it, and says what was done.
     pub(super) fn befalls(self, attached: &Attached<'_>) -> Result<&'static str, Stop> {
         match self {
             Self::RemoveInterface => remove_interface(attached),
@@ -50,14 +48,14 @@ impl Harm {
     }
 }
 
-/// The interface in the container is removed.
+/// The interface in the container is removed, of a chained plugin that of the plugins before it.
 pub(super) fn remove_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
-    let interface = attached.interface()?;
-    attached.pod.namespace().delete_link(&interface.name);
+    let is_chained = attached.testbed.profile.is_chained();
+    let name = if is_chained { attached.interface_name()? } else { attached.interface()?.name };
+    attached.pod.namespace().delete_link(&name);
     Ok("the interface was removed")
 }
 
-/// The interface gets another name.
 pub(super) fn rename_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let interface = attached.interface()?;
     attached.pod.namespace().rename(&interface.name, "other0");
@@ -73,7 +71,6 @@ pub(super) fn set_interface_down(attached: &Attached<'_>) -> Result<&'static str
     Ok("the interface was set down")
 }
 
-/// The interface gets another hardware address.
 pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let interface = attached.interface()?;
     let reported = attached
@@ -92,7 +89,6 @@ pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> 
     }
 }
 
-/// The MAC address that [`change_mac`] sets.
 pub(super) const OTHER_MAC: &str = "0a:00:00:00:77:77";
 
 /// The first address of the result is taken from the interface.
@@ -125,7 +121,6 @@ pub(super) fn remove_last_address(attached: &Attached<'_>) -> Result<&'static st
     }
 }
 
-/// The first route of the result is removed.
 pub(super) fn remove_route(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let in_main = |table: Option<u64>| table.is_none_or(|table| table == 254);
     let route = attached.parsed.routes.iter().find(|route| in_main(route.table));
@@ -137,20 +132,17 @@ pub(super) fn remove_route(attached: &Attached<'_>) -> Result<&'static str, Stop
     Ok("a route was removed")
 }
 
-/// The end of the interface that is on the node, if it has one.
 fn host_end(attached: &Attached<'_>) -> Result<Link, Stop> {
     let peer = attached.interface()?.peer;
     let made = attached.made_on_node().into_iter().find(|link| Some(link.index) == peer && link.kind != "bridge");
     made.ok_or_else(|| skip("its interface has no other end on the node"))
 }
 
-/// The end on the node is removed.
 pub(super) fn remove_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     attached.testbed.node.host().delete_link(&host_end(attached)?.name);
     Ok("the end on the node was removed")
 }
 
-/// The end on the node is set down.
 pub(super) fn set_host_end_down(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     attached.testbed.node.host().set_down(&host_end(attached)?.name);
     Ok("the end on the node was set down")
@@ -166,7 +158,6 @@ pub(super) fn detach_host_end(attached: &Attached<'_>) -> Result<&'static str, S
     Ok("the end on the node was taken from its bridge")
 }
 
-/// The bridge is removed.
 pub(super) fn remove_bridge(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let bridge = host_end(attached)?.master.ok_or_else(|| skip("it uses no bridge"))?;
     attached.testbed.node.host().delete_link(&bridge);

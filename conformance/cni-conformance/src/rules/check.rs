@@ -5,21 +5,14 @@ use super::attachment_damage::{Harm, flush_filters, lose_files, sysctls_before};
 use super::later_plugins::{
     bears_another_mac, bears_another_mtu, bears_more_addresses, bears_more_interfaces, bears_more_routes, entries,
 };
-use crate::finding::Stop;
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::spec_version;
-use crate::testbed::Testbed;
-use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use testns::Verb;
 
-/// The cases of `check.json` that need code.
 pub(super) const CASES: &[Code] = &[
-    ("check.passes-after-add/newest", passes_after_add),
     ("check.passes-after-add/oldest", passes_after_add),
     ("check.prints-nothing", prints_nothing),
     ("check.returns-nothing-or-an-error", prints_nothing),
-    ("check.needs-prev-result", wants_a_prev_result),
     ("check.changes-nothing/when-something-is-missing", repairs_nothing),
     ("check.consults-prev-result", expects_no_address_that_was_taken),
     ("check.expects-what-prev-result-has/without-the-interface", expects_the_interface_of_prev_result),
@@ -63,12 +56,6 @@ fn repairs_nothing(testbed: &Testbed) -> Result<(), Stop> {
         testbed.make(&call)?; // whether it notices is asked elsewhere
     }
     unchanged(testbed, "all as before CHECK")
-}
-
-fn wants_a_prev_result(testbed: &Testbed) -> Result<(), Stop> {
-    let attached = Attached::add(testbed)?;
-    attached.interface()?;
-    attached.check_objects_to(None, "there is no prevResult").map(drop)
 }
 
 /// The address is from the kit's IPAM plugin, whose CHECK asks for no address in particular.

@@ -2,18 +2,14 @@
 
 use super::attached::{addresses_in_container, room_for};
 use crate::addresses;
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::stress::operations::{Operations, within};
-use crate::testbed::{Answer, Testbed};
-use serde_json::Value;
+use crate::testbed::Answer;
 use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
-use testns::{Container, Remains, Verb};
 
-/// The cases of `concurrency.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("concurrency.containers-at-once/8", |testbed| at_once(testbed, 8)),
     ("concurrency.containers-at-once/64", |testbed| at_once(testbed, 64)),
@@ -75,8 +71,8 @@ fn load(testbed: &Testbed, count: usize, alone: Duration) -> Result<usize, Stop>
     // Other trials run beside this one.
     let whole = alone * u32::try_from(count / processors).unwrap_or(u32::MAX);
     match whole > testbed.call_deadline() / 2 {
-        true => Err(Stop::skip(format!(
-            "not tried: one container takes {} ms here, so that {count} at once would take longer than a call may (--call-deadline)",
+        true => Err(Stop::not_here(format!(
+            "one container takes {} ms, so that {count} at once would take longer than a call may (--call-deadline)",
             alone.as_millis()
         ))),
         false => Ok(count),

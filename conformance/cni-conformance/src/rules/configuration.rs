@@ -1,17 +1,13 @@
 //! SPEC 1: what a plugin makes of its configuration. What binds runtimes and administrators is not here.
 
 use super::attached::{Attached, skip, unchanged, with_key};
-use crate::finding::{Finding, Stop};
 use crate::kit_ipam;
-use crate::rule::Code;
-use crate::testbed::Testbed;
-use serde_json::json;
+use crate::rules::prelude::*;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-use testns::{Namespace, Transport, Verb, exchange};
+use testns::{Namespace, Transport, exchange};
 
-/// The cases of `configuration.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("configuration.unknown-keys-are-ignored-or-named", ignores_or_names_unknown_keys),
     ("configuration.ip-masq-hides-the-container/udp", |testbed| hides_the_container(testbed, Transport::Udp)),

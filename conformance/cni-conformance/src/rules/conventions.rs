@@ -3,15 +3,11 @@
 //! The conventions name plugins for each of them; another one is bound where its config enables the capability.
 
 use crate::addresses;
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
-use crate::testbed::Testbed;
-use serde_json::{Map, Value, json};
+use crate::rules::prelude::*;
+use serde_json::Map;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
-use testns::{Container, Verb};
 
-/// The cases of `conventions.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("conventions.port-mappings", port_mappings),
     ("conventions.bandwidth", bandwidth),
@@ -20,7 +16,6 @@ pub(super) const CASES: &[Code] = &[
     ("conventions.args-win", args_win),
 ];
 
-/// Plugins that the conventions name.
 const NAMED: &[(&str, &[&str])] = &[
     ("portMappings", &["portmap"]),
     ("ipRanges", &["host-local"]),
@@ -58,7 +53,7 @@ fn port_mappings(testbed: &Testbed) -> Result<(), Stop> {
     let wanted = json!({ "portMappings": [{ "hostPort": 23456, "containerPort": 8080, "protocol": "tcp" }] });
     add(testbed, &pod, "runtimeConfig", wanted, "")?;
     let server = pod.namespace().enter(|| TcpListener::bind(("0.0.0.0", 8080)));
-    let _server = server.map_err(|error| Stop::skip(format!("cannot listen in the container: {error}")))?;
+    let _server = server.map_err(|error| Stop::not_here(format!("cannot listen in the container: {error}")))?;
     let to = SocketAddr::from(([10, 99, 0, 1], 23456)); // the node, as its containers see it
     let connected = testbed.node.host().enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(20)));
     let seen = connected.as_ref().err().map_or(String::new(), |error| format!("{to}: {error}"));

@@ -1,18 +1,12 @@
 //! SPEC 2, DEL: what it takes back, and what it must not need for that.
 
 use super::attached::{Attached, again, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, skip, unchanged};
-use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::{Role, Stage, fill_text};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::spec_version;
-use crate::testbed::Testbed;
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Remains, Verb};
 
-/// The cases of `del.json` that need code.
 pub(super) const CASES: &[Code] = &[
-    ("del.hides-nothing/beside-another", leaves_nothing_beside_another),
     ("del.hides-nothing/sysctls-of-the-first", leaves_no_sysctl_of_the_first),
     ("del.hides-nothing/device-that-was-up", brings_a_device_home_up),
     ("del.undoes-modifications/sysctls", |testbed| undoes(testbed, is_sysctl)),
@@ -33,19 +27,6 @@ pub(super) const CASES: &[Code] = &[
         unchanged(testbed, "all as before the ADD that failed")
     }),
 ];
-
-/// The other has the address that a first one would leave, and that the next one would be given again.
-fn leaves_nothing_beside_another(testbed: &Testbed) -> Result<(), Stop> {
-    lay_network(testbed)?;
-    let (first, second) = (testbed.pod(), testbed.pod());
-    testbed.add(&first)?;
-    testbed.remember();
-    let Ok(attached) = Attached::add_to(testbed, second) else {
-        return Err(skip("its config serves one container"));
-    };
-    attached.dels()?;
-    unchanged(testbed, "the node as before ADD")
-}
 
 /// Forwarding is of a node with containers at all, and may stay; the kernel accepts no redirects then (`ip-sysctl`).
 fn leaves_no_sysctl_of_the_first(testbed: &Testbed) -> Result<(), Stop> {

@@ -1,37 +1,14 @@
 //! SPEC 2, DEL: what it leaves to other attachments.
 
-use super::attached::{Attached, again, lay_network, nothing_lost, pod_of_before, with_key, with_kit_ipam};
-use crate::finding::{Finding, Stop};
+use super::attached::{Attached, again, lay_network, nothing_lost, with_key, with_kit_ipam};
 use crate::profile::Role;
-use crate::rule::Code;
-use crate::testbed::Testbed;
-use testns::{Attachment, Verb};
+use crate::rules::prelude::*;
 
-/// The cases of `del_others.json` that need code.
 pub(super) const CASES: &[Code] = &[
-    ("del.leaves-others-alone/other-container", leaves_other_containers),
-    ("del.leaves-others-alone/an-id-that-starts-so", leaves_the_longer_id),
     ("del.leaves-others-alone/other-interface", leaves_other_interfaces),
     ("del.leaves-others-alone/other-interface-of-a-chain", leaves_the_other_interface_of_a_chain),
     ("del.leaves-others-alone/other-network", leaves_other_networks),
 ];
-
-fn leaves_other_containers(testbed: &Testbed) -> Result<(), Stop> {
-    let (first, second) = (testbed.pod(), pod_of_before(testbed)?);
-    testbed.add(&first)?;
-    testbed.remember();
-    again(Attached::add_to(testbed, second))?.dels()?;
-    nothing_lost(testbed, "the other container as it was")
-}
-
-fn leaves_the_longer_id(testbed: &Testbed) -> Result<(), Stop> {
-    let shorter = Attached::add_to(testbed, testbed.pod_named("web-1"))?;
-    shorter.dels()?;
-    testbed.add(&testbed.pod_named("web-10"))?;
-    testbed.remember();
-    again(Attached::add_to(testbed, shorter.pod))?.dels()?;
-    nothing_lost(testbed, "the container as it was whose ID starts as the other's")
-}
 
 /// Adds a container under two names, and takes the older one away.
 fn leaves_other_interfaces(testbed: &Testbed) -> Result<(), Stop> {

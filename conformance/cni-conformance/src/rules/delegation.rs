@@ -1,18 +1,13 @@
 //! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
 
 use super::kit_as_delegate::{KitAsDelegate, is_called};
-use crate::finding::{Finding, Stop};
 use crate::kit_ipam;
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::spec_version::is_from;
-use crate::testbed::Testbed;
-use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use testns::Verb;
 
-/// The cases of `delegation.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("delegation.looks-in-cni-path/another-folder", finds_in_another_folder),
     ("delegation.looks-in-order/first-of-two", takes_the_first),
@@ -37,19 +32,18 @@ fn folder(testbed: &Testbed, name: &str) -> Result<PathBuf, Stop> {
     let laid = fs::create_dir_all(&folder)
         .and_then(|()| fs::read_link(testbed.node.bin_dir().join(kit_ipam::NAME)))
         .and_then(|kit| symlink(kit, folder.join(kit_ipam::NAME)));
-    laid.map(|()| folder).map_err(|error| Stop::skip(format!("cannot lay a folder: {error}")))
+    laid.map(|()| folder).map_err(|error| Stop::not_here(format!("cannot lay a folder: {error}")))
 }
 
-/// A plugin of a few lines of shell.
 fn script(path: &PathBuf, lines: &str) -> Result<(), Stop> {
     let written = testns::write_executable(path, format!("#!/bin/sh\n{lines}\n"));
-    written.map_err(|error| Stop::skip(format!("cannot write a script: {error}")))
+    written.map_err(|error| Stop::not_here(format!("cannot write a script: {error}")))
 }
 
 fn finds_in_another_folder(testbed: &Testbed) -> Result<(), Stop> {
     let kit_as_delegate = KitAsDelegate::new(testbed)?;
     let (folder, kit) = (folder(testbed, "other")?, testbed.node.bin_dir().join(kit_ipam::NAME));
-    fs::remove_file(kit).map_err(|error| Stop::skip(format!("cannot move the delegate: {error}")))?;
+    fs::remove_file(kit).map_err(|error| Stop::not_here(format!("cannot move the delegate: {error}")))?;
     let path = format!("/run/testns/no-such-folder:{}", folder.display());
     let result = testbed.make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds()?;
     testbed.make(&kit_as_delegate.del(&result).variable("CNI_PATH", &path))?.succeeds()?;
@@ -59,7 +53,7 @@ fn finds_in_another_folder(testbed: &Testbed) -> Result<(), Stop> {
 fn takes_the_first(testbed: &Testbed) -> Result<(), Stop> {
     let kit_as_delegate = KitAsDelegate::new(testbed)?;
     let (first, second) = (folder(testbed, "first")?, testbed.node.work_dir().join("second"));
-    fs::create_dir_all(&second).map_err(|error| Stop::skip(format!("cannot lay a folder: {error}")))?;
+    fs::create_dir_all(&second).map_err(|error| Stop::not_here(format!("cannot lay a folder: {error}")))?;
     script(&second.join(kit_ipam::NAME), "exit 1")?;
     let path = format!("{}:{}", first.display(), second.display());
     testbed.make(&kit_as_delegate.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds().map(drop)

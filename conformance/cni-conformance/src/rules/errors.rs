@@ -1,15 +1,12 @@
 //! SPEC 5, Error: the object, and the codes below 100.
 
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::spec_version::is_from;
-use crate::testbed::{Answer, ErrorObject, Testbed};
-use serde_json::{Value, json};
+use crate::testbed::{Answer, ErrorObject};
 use std::fs::File;
 use std::process::{Command, Stdio};
-use testns::{Attachment, Call, Output, Verb};
+use testns::Output;
 
-/// The cases of `errors.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("errors.version/newest", version_in_use),
     ("errors.version/before-1.0.0", version_in_use),
@@ -171,10 +168,10 @@ fn unreadable_stdin(testbed: &Testbed) -> Result<(), Stop> {
     let call: Call = testbed.call_with(Verb::Add, "", &testbed.pod());
     let (executable, variables, _) = call.invocation(&testbed.node);
     let unreadable = File::open("/proc/self/mem");
-    let unreadable = unreadable.map_err(|error| Stop::skip(format!("cannot open /proc/self/mem: {error}")))?;
+    let unreadable = unreadable.map_err(|error| Stop::not_here(format!("cannot open /proc/self/mem: {error}")))?;
     let mut command = Command::new(executable);
     command.env_clear().envs(variables).stdin(unreadable).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = command.output().map_err(|error| Stop::skip(format!("cannot start the plugin: {error}")))?;
+    let output = command.output().map_err(|error| Stop::not_here(format!("cannot start the plugin: {error}")))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     let output = Output { status: output.status, stdout, stderr, elapsed: std::time::Duration::ZERO };

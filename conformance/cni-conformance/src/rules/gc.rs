@@ -1,20 +1,14 @@
 //! SPEC 2, GC.
 
 use super::attached::{nothing_lost, skip, with_key};
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
-use crate::testbed::Testbed;
-use serde_json::{Value, json};
+use crate::rules::prelude::*;
 use std::time::Duration;
-use testns::{Attachment, Call, Container, Remains, Verb};
 
-/// The longest time that an answer to a packet may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Key of the attachments that are still there.
 const VALID: &str = "cni.dev/valid-attachments";
 
-/// The cases of `gc.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("gc.removes-what-is-stale/one-interface-of-a-container", removes_one_interface),
     ("gc.removes-what-is-stale/after-a-reboot", removes_after_a_reboot),
@@ -63,7 +57,6 @@ fn removes_one_interface(testbed: &Testbed) -> Result<(), Stop> {
     Finding::unless(left.is_empty(), format!("no file of {}", other.ifname), format!("there are {}", left.join(", ")))
 }
 
-/// The files that name an attachment.
 fn files_of(testbed: &Testbed, pod: &Container, attachment: &Attachment) -> Vec<String> {
     let names =
         |path: &std::path::PathBuf| std::fs::read_to_string(path).is_ok_and(|text| text.contains(&attachment.ifname));

@@ -1,16 +1,10 @@
 //! SPEC 4 and 5, IPAM plugins.
 
 use crate::addresses;
-use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::Code;
-use crate::testbed::Testbed;
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Verb};
+use crate::rules::prelude::*;
 
-/// The cases of `ipam.json` that need code.
 pub(super) const CASES: &[Code] = &[
-    ("ipam.abbreviated-result", result_is_abbreviated),
     ("ipam.gives-an-address/newest", gives_an_address),
     ("ipam.gives-an-address/before-0.3.0", gives_an_address),
     ("ipam.gives-route-attributes", gives_route_attributes),
@@ -24,7 +18,6 @@ pub(super) const CASES: &[Code] = &[
     ("ipam.one-address-for-an-attachment/requested", no_second_requested_address),
     ("ipam.del-keeps-others", del_keeps_others),
     ("ipam.check-misses-a-reservation", check_misses_a_reservation),
-    ("ipam.exhausted-is-an-error", exhausted),
 ];
 
 /// The reason why nothing is asked of the reservations of some plugins.
@@ -45,14 +38,6 @@ fn reserves(testbed: &Testbed) -> Result<(), Stop> {
         Some(_) => Err(Stop::skip(FIXED)),
         None => Ok(()),
     }
-}
-
-fn result_is_abbreviated(testbed: &Testbed) -> Result<(), Stop> {
-    let result = testbed.add(&testbed.pod())?;
-    let ips = result.get("ips").and_then(Value::as_array);
-    let has_index = ips.into_iter().flatten().any(|ip| ip.get("interface").is_some());
-    let is_right = result.get("interfaces").is_none() && !has_index;
-    Finding::unless(is_right, "neither interfaces nor an index of one", format!("the result is {result}"))
 }
 
 fn gives_an_address(testbed: &Testbed) -> Result<(), Stop> {
@@ -216,21 +201,11 @@ fn del_keeps_others(testbed: &Testbed) -> Result<(), Stop> {
 
 fn check_misses_a_reservation(testbed: &Testbed) -> Result<(), Stop> {
     reserves(testbed)?;
-    let pod = testbed.pod();
+    let (other, pod) = (testbed.pod(), testbed.pod());
+    testbed.add(&other)?; // one that has a reservation says nothing of another
     let result = testbed.add(&pod)?;
     let config = testbed.config_for(Verb::Add, &pod.attachment());
     Stop::skip_if(addresses::addresses(&result).iter().all(|address| addresses::stands_in(&config, address)), FIXED)?;
     testbed.del(&pod, &result)?;
     testbed.make(&testbed.call(Verb::Check, &pod).prev_result(&result))?.fails().map(drop)
-}
-
-fn exhausted(testbed: &Testbed) -> Result<(), Stop> {
-    is_pooled(testbed)?;
-    testbed.needs_pool(1)?;
-    let (first, second) = (testbed.pod(), testbed.pod());
-    testbed.add(&first)?;
-    match testbed.try_add(&second.attachment())? {
-        Ok(result) => Err(Finding::new("a failure", format!("it succeeded and printed {result}")).into()),
-        Err(answer) => answer.refuses(),
-    }
 }

@@ -1,11 +1,9 @@
 //! A plugin that delegates, with the kit's own IPAM plugin as the witness.
 
-use crate::finding::{Finding, Stop};
 use crate::kit_ipam;
+use crate::rules::prelude::*;
 use crate::spec_version::is_from;
-use crate::testbed::{Answer, Testbed};
-use serde_json::Value;
-use testns::{Attachment, Call, Container, Verb};
+use crate::testbed::Answer;
 
 /// A pod and a config with the kit's own IPAM plugin as delegate.
 pub(super) struct KitAsDelegate<'a> {
@@ -33,7 +31,6 @@ impl<'a> KitAsDelegate<'a> {
         }
     }
 
-    /// Sets a key of the object that names the delegate.
     pub(super) fn set(&mut self, key: &str, value: Value) {
         if let Some(delegate) = self.testbed.profile.delegate_of(&mut self.config) {
             delegate[key] = value;

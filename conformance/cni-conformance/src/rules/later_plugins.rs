@@ -3,21 +3,19 @@
 use super::add_result::leads_to;
 use super::attached::{Attached, foreign_result, skip};
 use super::attachment_damage::{OTHER_MAC, change_mac};
-use crate::finding::Stop;
-use crate::testbed::Testbed;
-use serde_json::{Value, json};
+use crate::rules::prelude::*;
 
 pub(super) fn bears_more_addresses(testbed: &Testbed) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
-    attached.pod.namespace().add_address(&attached.interface()?.name, "192.0.2.177/28");
+    attached.pod.namespace().add_address(&attached.interface_name()?, "192.0.2.177/28");
     attached.checks()
 }
 
 pub(super) fn bears_more_routes(testbed: &Testbed) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
     attached.has_to_check()?;
-    let name = attached.interface()?.name;
+    let name = attached.interface_name()?;
     let gateway = attached.addresses().iter().find_map(|ip| ip.gateway.clone().filter(|text| !text.contains(':')));
     let gateway =
         gateway.ok_or_else(|| skip("its result names no gateway through which there could be more routes"))?;
@@ -28,7 +26,7 @@ pub(super) fn bears_more_routes(testbed: &Testbed) -> Result<(), Stop> {
         !gateway.parse().is_ok_and(|gateway| routes.iter().any(|route| leads_to(route, gateway))),
         "the container has no route to its gateway",
     )?;
-    attached.pod.namespace().add_route("198.51.100.0/24", &gateway, &name);
+    attached.pod.namespace().add_route("203.0.113.64/26", &gateway, &name);
     attached.checks()
 }
 

@@ -1,13 +1,10 @@
 //! SPEC 2, Parameters: what a plugin reads from its environment.
 
 use super::attached::skip;
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
-use crate::testbed::Testbed;
+use crate::rules::prelude::*;
 use std::os::unix::fs::symlink;
-use testns::{Attachment, Namespace, Verb};
+use testns::Namespace;
 
-/// The cases of `parameters.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("parameters.ifname-is-used-or-refused/longest", |testbed| uses_ifname(testbed, "abcdefghijklmno")),
     ("parameters.ifname-is-used-or-refused/dot", |testbed| uses_ifname(testbed, "eth0.100")),

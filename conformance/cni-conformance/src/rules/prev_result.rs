@@ -4,15 +4,12 @@
 //! reported as it was.
 
 use super::attached::{namespace_of, with_key};
-use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::result_conversion;
-use crate::rule::Code;
-use crate::testbed::{Answer, Testbed};
-use serde_json::{Value, json};
-use testns::{Container, Hop, Route, Verb};
+use crate::rules::prelude::*;
+use crate::testbed::Answer;
+use testns::{Hop, Route};
 
-/// The cases of `prev_result.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("add.passes-prev-result-on/interfaces", passes_interfaces_on),
     ("add.passes-prev-result-on/devices", passes_devices_on),
@@ -61,7 +58,6 @@ impl Later {
         result["interfaces"].get(index).map(|entry| (&entry["name"], &entry["sandbox"]))
     }
 
-    /// The link of an entry of interfaces, if it is still there.
     fn link(&self, testbed: &Testbed, entry: &Value) -> Option<testns::Link> {
         let name = entry["name"].as_str()?;
         match entry["sandbox"].as_str().unwrap_or_default() {

@@ -1,30 +1,21 @@
 //! Behaviour that runtimes and operators rely on without any document: texts that they match, case of keys, exit codes.
 
-use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::Code;
-use crate::testbed::Testbed;
-use serde_json::{Map, Value, json};
-use testns::{Attachment, Verb};
+use crate::rules::prelude::*;
+use serde_json::Map;
 
-/// The cases of `relied.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("relied.words/gc", |testbed| gate(testbed, Verb::Gc)),
     ("relied.words/status", |testbed| gate(testbed, Verb::Status)),
     ("relied.words/no-such-file", no_such_file_text),
     ("relied.words/about", about_text),
     ("relied.exit-status-1", exits_with_1),
-    ("relied.own-namespace", own_namespace),
-    ("relied.no-version-is-0.1.0/missing", missing_version),
-    ("relied.no-version-is-0.1.0/empty", empty_version),
     ("relied.go-json/any-case", keys_in_any_case),
     ("relied.go-json/any-case-in-runtime-config", keys_of_runtime_config),
     ("relied.go-json/null", null_is_absent),
-    ("relied.gc-keys/both", gc_with_both_keys),
     ("relied.daemon-starts-again", daemon_starts_again),
 ];
 
-/// Checks that a text has some words.
 pub(super) fn says(what: &str, text: &str, words: &str) -> Result<(), Stop> {
     Finding::unless(text.contains(words), format!("the words {words:?} in {what}"), format!("it is {text:?}"))
 }
@@ -62,29 +53,13 @@ fn about_text(testbed: &Testbed) -> Result<(), Stop> {
     says("stderr", &answer.record().stderr, &testbed.version)
 }
 
-fn own_namespace(testbed: &Testbed) -> Result<(), Stop> {
-    let own = testbed.node.host().path().display().to_string();
-    let own = Attachment { netns: own, ..testbed.pod().attachment() };
-    testbed.make(&testbed.call(Verb::Add, &own))?.fails_with(8).map(drop)
-}
-
-fn missing_version(testbed: &Testbed) -> Result<(), Stop> {
-    with_config(testbed, |config| config.shift_remove("cniVersion")).and_then(|result| is_oldest(&result))
-}
-
-fn empty_version(testbed: &Testbed) -> Result<(), Stop> {
-    with_config(testbed, |config| config.insert("cniVersion".to_owned(), json!("")))
-        .and_then(|result| is_oldest(&result))
-}
-
-fn is_oldest(result: &Value) -> Result<(), Stop> {
+pub(super) fn is_oldest(result: &Value) -> Result<(), Stop> {
     let is_newer = ["interfaces", "ips"].iter().any(|key| result.get(*key).is_some());
     let version = result.get("cniVersion").and_then(Value::as_str).unwrap_or("0.1.0");
     let is_oldest = !is_newer && ["", "0.1.0"].contains(&version);
     Finding::unless(is_oldest, "a result of 0.1.0", format!("the result is {result}"))
 }
 
-/// The result of ADD with a changed config.
 fn with_config<T>(testbed: &Testbed, change: impl FnOnce(&mut Map<String, Value>) -> T) -> Result<Value, Stop> {
     let pod = testbed.pod();
     let mut config = testbed.config_for(Verb::Add, &pod.attachment());
@@ -152,17 +127,6 @@ fn null_is_absent(testbed: &Testbed) -> Result<(), Stop> {
         }
     })
     .map(drop)
-}
-
-fn gc_with_both_keys(testbed: &Testbed) -> Result<(), Stop> {
-    let pod = testbed.pod();
-    let result = testbed.add(&pod)?;
-    let mut config = testbed.config_for(Verb::Gc, &pod.attachment());
-    let valid = json!([{ "containerID": pod.id(), "ifname": "eth0" }]);
-    config["cni.dev/attachments"] = valid.clone();
-    config["cni.dev/valid-attachments"] = valid;
-    testbed.make(&testbed.call_with(Verb::Gc, &config, Attachment::none()))?.succeeds()?;
-    testbed.check(&pod, &result)
 }
 
 fn daemon_starts_again(testbed: &Testbed) -> Result<(), Stop> {

@@ -1,12 +1,8 @@
 //! SPEC 5, Success: the form of what ADD prints, in each version. Whether it is true is asked beside ADD.
 
-use crate::finding::{Finding, Stop};
 use crate::result_validation;
-use crate::rule::Code;
-use crate::testbed::Testbed;
-use serde_json::{Value, json};
+use crate::rules::prelude::*;
 
-/// The cases of `results.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("results.sandbox-in-0.4.0", has_a_sandbox),
     ("results.routes-are-of-one-family-in-0.4.0", routes_are_of_one_family),

@@ -1,12 +1,8 @@
 //! SPEC 2, STATUS.
 
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
-use crate::testbed::{Answer, Testbed};
-use serde_json::{Value, json};
-use testns::{Attachment, Verb};
+use crate::rules::prelude::*;
+use crate::testbed::Answer;
 
-/// The cases of `status.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("status.ready/with-a-container-attached", ready_with_a_container),
     ("status.not-ready/addresses-exhausted", |testbed| exhausted(testbed)?.fails().map(drop)),

@@ -6,25 +6,20 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use testns::Remains;
 
-/// A step of a case.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Step {
     /// A container comes and goes, so that what a network has once is there.
     Network,
-    /// The container comes and goes.
     ComeAndGo,
-    /// The case goes on with a new container, of this ID if it has one.
+    /// The case goes on with the container of this ID, else with a new one.
     Pod(Option<String>),
-    /// ADD.
     Attach,
     /// ADD of a container that came and went: where that fails, it is another rule's.
     AttachAgain,
-    /// DEL with the result of ADD.
     Detach,
     /// DEL with less than a runtime has.
     DetachWith(DetachWith),
-    /// CHECK with the result of ADD.
     Checks,
     /// The same, before something else is asked: where it fails, it is another rule's.
     HasToCheck,
@@ -36,7 +31,6 @@ pub(crate) enum Step {
     CheckKept,
     /// GC with the attachments that were kept.
     Gc,
-    /// Harm to the attachment.
     Harm(Harm),
     /// The plugin's daemons are killed; skips if it has none.
     EndDaemons,
@@ -82,16 +76,20 @@ pub(crate) enum Step {
     Unchanged(String),
     /// Nothing has come since.
     NothingLeft,
+    /// No link has come since.
+    NoLinkLeft,
     /// Nothing has gone since, in these words.
     NothingLost(String),
     /// The result has these addresses.
     Addresses(Vec<String>),
     /// The container's interface has this hardware address.
     Mac(String),
-    /// The result has these values, by their JSON pointers.
+    /// The latest result of ADD or VERSION has these values, by their JSON pointers; what is missing is null.
     Result(BTreeMap<String, Value>),
     /// The result is right in the places that start so.
     NoFaultsIn(Vec<String>),
+    /// The result has the form of 0.1.0.
+    OldestForm,
     /// The result has no keys that its version does not know.
     KnownKeys,
     #[serde(rename = "ADD")]
@@ -142,13 +140,11 @@ pub(crate) struct DetachWith {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Given {
-    /// There is none.
     None,
     /// An object without keys.
     Empty,
 }
 
-/// A single call of the tested plugin.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct CallStep {
@@ -162,13 +158,11 @@ pub(crate) struct CallStep {
     /// The whole of stdin, in which `{config}` is the config, `{members}` the same without its braces, `{half}` the first half of it,
     /// and `{version}` its version.
     pub(super) stdin: Option<String>,
-    /// Variables and their values.
     #[serde(default)]
     pub(super) variables: BTreeMap<String, String>,
-    /// Variables that are left out.
     #[serde(default)]
     pub(super) without: Vec<String>,
-    /// `CNI_NETNS` in place of the container's.
+    /// `CNI_NETNS` in place of the container's, in which `{node}` is that of the plugin itself.
     pub(super) netns: Option<String>,
     /// `CNI_IFNAME` in place of the container's.
     pub(super) ifname: Option<String>,
@@ -179,13 +173,10 @@ pub(crate) struct CallStep {
     pub(super) skip_success: Option<String>,
     /// The rule that says that the call fails, where it is not the one that is tried.
     pub(super) refused_by: Option<String>,
-    /// The error has one of these codes.
     #[serde(default)]
     pub(super) code: Vec<u64>,
-    /// Words of the error's `msg`.
     #[serde(default)]
     pub(super) msg: Vec<String>,
-    /// Words of the error's `details`.
     #[serde(default)]
     pub(super) details: Vec<String>,
     /// Words of the error, in whichever key.
@@ -200,22 +191,17 @@ pub(crate) struct CallStep {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Expect {
-    /// Success.
     #[default]
     Success,
     /// Success, and nothing on stdout.
     Nothing,
-    /// Success, and a list of versions.
     Versions,
     /// A failure, and nothing has changed.
     Refused,
-    /// A failure, with an error object or without.
     Refusal,
-    /// A failure with an error object.
     Failure,
     /// Success with nothing on stdout, or an error object.
     Answer,
-    /// Anything.
     Anything,
     /// If it fails, a status that says so.
     Status,

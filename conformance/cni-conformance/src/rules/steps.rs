@@ -8,14 +8,12 @@ use super::kit_as_delegate::{config_is_of, environment_is_of, is_called, nothing
 use super::step::{CallStep, DetachWith, Expect, Given, Left, Step};
 use super::{conventions, errors, ipam, relied, results, version};
 use crate::addresses;
-use crate::finding::{Finding, Stop};
 use crate::kit_ipam::{self, Order};
-use crate::testbed::{Answer, Testbed};
-use serde_json::{Map, Value, json};
+use crate::rules::prelude::*;
+use crate::testbed::Answer;
+use serde_json::Map;
 use std::collections::BTreeMap;
-use testns::{Attachment, Container, Verb};
 
-/// Plays the steps of a case.
 pub(crate) fn play(testbed: &Testbed, steps: &[Step]) -> Result<(), Stop> {
     let mut play = Play::new(testbed);
     steps.iter().try_for_each(|step| {
@@ -26,7 +24,6 @@ pub(crate) fn play(testbed: &Testbed, steps: &[Step]) -> Result<(), Stop> {
     })
 }
 
-/// A case that is being played.
 struct Play<'a> {
     testbed: &'a Testbed,
     pod: Option<Container>,
@@ -38,7 +35,6 @@ struct Play<'a> {
     delegate: Option<Map<String, Value>>,
     set: Map<String, Value>,
     removed: Vec<String>,
-    /// The last result of ADD.
     result: Value,
     answer: Option<Answer>,
     harm: &'static str,
@@ -70,7 +66,8 @@ impl<'a> Play<'a> {
             Step::ComeAndGo => self.pod = Some(pod_of_before(testbed)?),
             Step::Pod(id) => {
                 self.forget_pod();
-                self.pod = id.as_ref().map(|id| testbed.pod_named(id));
+                let known = |id: &String| testbed.pods().into_iter().find(|pod| pod.id() == id);
+                self.pod = id.as_ref().map(|id| known(id).unwrap_or_else(|| testbed.pod_named(id)));
             }
             Step::Attach => self.attach()?,
             Step::AttachAgain => again(self.attach())?,
@@ -141,6 +138,7 @@ impl<'a> Play<'a> {
             }
             Step::Unchanged(expected) => return unchanged(testbed, expected),
             Step::NothingLeft => return nothing_left(testbed),
+            Step::NoLinkLeft => return no_link_left(testbed),
             Step::NothingLost(expected) => return nothing_lost(testbed, expected),
             Step::Addresses(wanted) => {
                 let got = addresses::addresses(&self.result);
@@ -150,6 +148,7 @@ impl<'a> Play<'a> {
             Step::Mac(wanted) => return conventions::has_mac(&self.pod(), wanted),
             Step::Result(wanted) => return self.result_has(wanted),
             Step::NoFaultsIn(places) => return results::has_no_faults_in(testbed, &self.result, places),
+            Step::OldestForm => return relied::is_oldest(&self.result),
             Step::KnownKeys => return results::has_known_keys(testbed, &self.result),
             Step::CallAdd(call) => return self.call(Verb::Add, call),
             Step::CallDel(call) => return self.call(Verb::Del, call),
@@ -220,12 +219,11 @@ impl<'a> Play<'a> {
             let version = json!(self.testbed.version);
             let value = if *value == json!("{version}") { &version } else { value };
             let expected = format!("{} {value} in the result", pointer.trim_start_matches('/'));
-            let holds = self.result.pointer(pointer) == Some(value);
+            let holds = self.result.pointer(pointer).unwrap_or(&Value::Null) == value;
             Finding::unless(holds, expected, format!("the result is {}", self.result))
         })
     }
 
-    /// The config of a call.
     fn config(&self, verb: Verb, about: &Attachment, call: &CallStep) -> Value {
         let testbed = self.testbed;
         let mut config = testbed.config_for(verb, about);
@@ -236,7 +234,6 @@ impl<'a> Play<'a> {
             keys.iter().for_each(|(key, value)| delegate[key] = value.clone());
         }
         self.set.iter().chain(&call.set).for_each(|(key, value)| set(&mut config, key, value));
-        self.removed.iter().chain(&call.remove).for_each(|key| remove(&mut config, key));
         let has_result = match verb {
             Verb::Check => true,
             Verb::Del => testbed.result_for_del(Some(&self.result)).is_some(),
@@ -245,6 +242,7 @@ impl<'a> Play<'a> {
         if has_result && !self.result.is_null() {
             config["prevResult"] = self.result.clone();
         }
+        self.removed.iter().chain(&call.remove).for_each(|key| remove(&mut config, key));
         config
     }
 
@@ -268,7 +266,8 @@ impl<'a> Play<'a> {
         if verb == Verb::Status {
             about = Attachment::none();
         }
-        about.netns = step.netns.clone().unwrap_or(about.netns);
+        let of_node = |netns: &String| netns.replace("{node}", &testbed.node.host().path().display().to_string());
+        about.netns = step.netns.as_ref().map(of_node).unwrap_or(about.netns);
         about.ifname = step.ifname.clone().unwrap_or(about.ifname);
         let call = testbed.call_with(verb, stdin, about);
         let call = step.variables.iter().fold(call, |call, (name, value)| call.variable(name, value));
@@ -303,7 +302,7 @@ impl<'a> Play<'a> {
         match step.expect {
             Expect::Success => {
                 let result = answer.succeeds()?;
-                if verb == Verb::Add {
+                if matches!(verb, Verb::Add | Verb::Version) {
                     self.result = result;
                 }
                 Ok(())
@@ -324,6 +323,12 @@ impl<'a> Play<'a> {
             Expect::KnownCode => errors::is_known_or_own(answer),
         }
     }
+}
+
+fn no_link_left(testbed: &Testbed) -> Result<(), Stop> {
+    let left = testbed.left_behind();
+    let links = left.lines().filter(|line| line.starts_with("+ link ")).map(|line| format!("{line}\n"));
+    Finding::unless_differs(links.collect(), "no link of the attachment", "one is left")
 }
 
 /// Checks that an error has all words.

@@ -1,20 +1,15 @@
 //! SPEC 2, VERSION, and the versions of SPEC 1 and 5.
 
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::spec_version;
-use crate::testbed::Testbed;
-use serde_json::{Value, json};
-use testns::{Attachment, Verb};
 
-/// The cases of `version.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("version.lists-versions", lists_versions),
-    ("version.echoes", echoes),
     ("version.same-list-for-any-input/known", |testbed| {
         spec_version::VERSIONS.iter().try_for_each(|version| same_list_as_for(testbed, version))
     }),
     ("version.answers-a-newer-one", |testbed| same_list_as_for(testbed, "99.0.0")),
+    ("version.serves-what-it-lists/refused", refuses_no_listed_version),
 ];
 
 fn lists_versions(testbed: &Testbed) -> Result<(), Stop> {
@@ -32,16 +27,6 @@ fn lists_versions(testbed: &Testbed) -> Result<(), Stop> {
     )
 }
 
-fn echoes(testbed: &Testbed) -> Result<(), Stop> {
-    for version in spec_version::VERSIONS {
-        let answer = ask(testbed, &json!({ "cniVersion": version }))?;
-        let is_right = answer.get("cniVersion") == Some(&json!(version));
-        Finding::unless(is_right, format!("cniVersion {version}"), format!("it printed {answer}"))?;
-    }
-    Ok(())
-}
-
-/// Checks that the answer of VERSION has a list.
 pub(super) fn has_list(answer: &Value) -> Result<(), Stop> {
     let has_list = answer.get("supportedVersions").is_some_and(Value::is_array);
     Finding::unless(has_list, "supportedVersions", format!("it printed {answer}"))
@@ -57,6 +42,18 @@ fn same_list_as_for(testbed: &Testbed, version: &str) -> Result<(), Stop> {
         format!("the same list for 1.1.0 and {version}"),
         format!("they are {} and {}", list(&newest), list(&other)),
     )
+}
+
+fn refuses_no_listed_version(testbed: &Testbed) -> Result<(), Stop> {
+    let answer = ask(testbed, &testbed.config())?;
+    for version in answer["supportedVersions"].as_array().into_iter().flatten() {
+        let mut config = testbed.config();
+        config["cniVersion"] = version.clone();
+        let answer = testbed.make(&testbed.call_with(Verb::Add, config, &testbed.pod()))?;
+        let is_refused = answer.fails().is_ok_and(|error| error.code == 1);
+        Finding::unless(!is_refused, format!("ADD in {version}, which is listed"), "it has code 1")?;
+    }
+    Ok(())
 }
 
 fn ask(testbed: &Testbed, input: &Value) -> Result<Value, Stop> {

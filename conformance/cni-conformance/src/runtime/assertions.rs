@@ -2,16 +2,14 @@
 
 use super::mock_plugin::Received;
 use crate::finding::{Finding, Stop};
-use serde_json::Value;
-use std::fmt::Debug;
+use serde::Serialize;
+use serde_json::{Value, json};
 use testns::Verb;
 
-/// The ending of a case.
 pub(crate) type End = Result<(), Stop>;
 
-/// Checks that something is as it should be.
-pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: &str, expected: &T, seen: &T) -> End {
-    Finding::unless(expected == seen, format!("{what}: {expected:?}"), format!("it was {seen:?}"))
+pub(crate) fn same<T: PartialEq + Serialize + ?Sized>(what: &str, expected: &T, seen: &T) -> End {
+    Finding::unless(expected == seen, format!("{what}: {}", json!(expected)), format!("it was {}", json!(seen)))
 }
 
 /// Checks that mock plugins were called with these verbs at these places of the list, in this order.

@@ -93,38 +93,3 @@ fn notify(seen: &(Mutex<RunState>, Condvar), change: impl FnOnce(&mut RunState))
     change(&mut seen.0.lock().unwrap_or_else(PoisonError::into_inner));
     seen.1.notify_all();
 }
-
-#[cfg(test)]
-mod tests {
-    use super::ForegroundRun;
-    use nix::sys::signal::{Signal, kill};
-    use nix::unistd::Pid;
-    use std::process::Command;
-    use std::time::Duration;
-
-    const DEADLINE: Duration = Duration::from_secs(20);
-
-    fn start(folder: &tempfile::TempDir, script: &str) -> ForegroundRun {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
-        ForegroundRun::start(command, folder.path().join("stderr")).unwrap()
-    }
-
-    #[test]
-    fn it_is_attached_with_the_first_line_and_over_with_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let stay = start(&folder, "echo log >&2; echo $$; exec sleep 1000");
-        let attached = stay.attached(DEADLINE).unwrap();
-        assert_eq!((attached.code(), attached.stderr.as_str()), (0, "log\n"));
-        assert!(stay.ended(Duration::ZERO).is_none());
-        kill(Pid::from_raw(attached.stdout.parse().unwrap()), Signal::SIGTERM).unwrap();
-        assert_eq!(stay.ended(DEADLINE).unwrap().code(), 128 + 15);
-    }
-
-    #[test]
-    fn one_that_ends_at_once_was_never_attached() {
-        let folder = tempfile::tempdir().unwrap();
-        let attached = start(&folder, "echo no >&2; exit 3").attached(DEADLINE).unwrap();
-        assert_eq!((attached.code(), attached.stderr.as_str()), (3, "no\n"));
-    }
-}

@@ -50,7 +50,6 @@ pub struct Order {
     /// The whole of stdout; the plugin's own result if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
-    /// Exit status.
     pub exit: u8,
     /// The text that the plugin logs first.
     pub stderr: String,
@@ -66,14 +65,12 @@ pub struct Order {
 
 impl Order {
     /// To fail with an error object.
-    #[must_use]
     pub fn fail(version: &str, code: u64, msg: &str) -> Self {
         let error = json!({ "cniVersion": version, "code": code, "msg": msg });
         Self { stdout: Some(error.to_string()), exit: 1, ..Self::default() }
     }
 
     /// To print something and succeed.
-    #[must_use]
     pub fn print(text: &str) -> Self {
         Self { stdout: Some(text.to_owned()), ..Self::default() }
     }
@@ -89,11 +86,8 @@ pub struct Received {
     pub ended: Option<usize>,
     /// The call's command line: the executable, then what should not be there.
     pub arguments: Vec<String>,
-    /// The call's whole environment.
     pub environment: BTreeMap<String, String>,
-    /// The call's whole stdin.
     pub stdin: String,
-    /// Whether stdin ended.
     pub stdin_ended: bool,
     /// Inode of the network namespace it ran in.
     pub netns: u64,
@@ -101,46 +95,36 @@ pub struct Received {
     pub container_netns: Option<u64>,
     /// Open descriptors beyond stderr, and what they are.
     pub descriptors: Vec<String>,
-    /// The plugin's standard output.
     pub stdout: String,
-    /// The exit status.
     pub exit: u8,
 }
 
 impl Received {
     /// `CNI_COMMAND`, or any other variable; empty if it is not set.
-    #[must_use]
     pub fn variable(&self, name: &str) -> &str {
         self.environment.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// The verb.
-    #[must_use]
     pub fn verb(&self) -> &str {
         self.variable("CNI_COMMAND")
     }
 
     /// Returns the call's config; `null` if that was no JSON.
-    #[must_use]
     pub fn config(&self) -> Value {
         serde_json::from_str(&self.stdin).unwrap_or_default()
     }
 
     /// Returns the plugin's place in the list; 0 if the config does not say.
-    #[must_use]
     pub fn place(&self) -> u64 {
         self.config().pointer(&format!("/{KEY}/place")).and_then(Value::as_u64).unwrap_or_default()
     }
 
     /// Whether the call failed: by its status, or as what ADD printed is no result.
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         let result = self.result();
         self.exit != 0 || self.verb() == "ADD" && (!result.is_object() || result.get("code").is_some())
     }
 
-    /// Returns what the plugin printed, as JSON.
-    #[must_use]
     pub fn result(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_default()
     }
@@ -158,8 +142,6 @@ enum Line {
 pub struct Gate(File);
 
 impl Gate {
-    /// Closes it.
-    #[must_use]
     pub fn close() -> Self {
         fs::create_dir_all(FOLDER).unwrap_or_else(|error| panic!("cannot create {FOLDER}: {error}"));
         let file = File::create(path("gate")).and_then(|file| file.lock().map(|()| file));
@@ -174,7 +156,6 @@ impl Drop for Gate {
 }
 
 /// Whether an executable of this name is a mock plugin, or something else that [`main`] is.
-#[must_use]
 pub fn is_called(called_as: &Path) -> bool {
     let name = called_as.file_name().unwrap_or_default();
     name == PAUSE || name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
@@ -226,7 +207,6 @@ fn write_down(line: &Line) -> io::Result<()> {
 }
 
 /// The plugin's `main`. Returns the exit status.
-#[must_use]
 pub fn main(called_as: &Path) -> u8 {
     if called_as.file_name().is_some_and(|name| name == PAUSE) {
         return pause();

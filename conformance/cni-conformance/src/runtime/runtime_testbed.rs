@@ -35,10 +35,9 @@ const CONF_DIR: &str = "/etc/cni/net.d";
 pub struct RuntimeTestbed {
     /// The node. Make containers with [`RuntimeTestbed::request`].
     pub node: Node,
-    /// The driver of the runtime.
     pub driver: Driver,
-    /// `cniVersion` of the network.
     pub version: String,
+    seed: u64,
     /// The longest time that a runtime may wait for a plugin that hangs, if that is to be tried.
     pub patience: Option<Duration>,
     command: Vec<String>,
@@ -66,13 +65,11 @@ struct State {
 /// The network, container and arguments of an operation of the runtime.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Name of the network.
     pub network: String,
     /// The container, as far as the driver lets the kit choose.
     pub attachment: Attachment,
     /// The same as an object: its namespace can be made to vanish.
     pub container: Container,
-    /// `CNI_ARGS`.
     pub args: Vec<(String, String)>,
     /// Capability arguments, an object.
     pub capabilities: Option<Value>,
@@ -81,7 +78,6 @@ pub struct Request {
 }
 
 impl RuntimeTestbed {
-    /// The testbed of a trial.
     pub(crate) fn new(node: Node, trial: &Trial, kit: &Path) -> io::Result<Self> {
         for folder in &trial.driver.folders {
             let laid = lay_empty(Path::new(folder), "mode=0755");
@@ -99,6 +95,7 @@ impl RuntimeTestbed {
             node,
             driver: trial.driver.clone(),
             version: trial.version.clone(),
+            seed: trial.seed,
             patience: trial.patience_seconds.map(Duration::from_secs),
             command: trial.command.clone(),
             deadline: Duration::from_secs(trial.call_seconds),
@@ -123,13 +120,12 @@ impl RuntimeTestbed {
     }
 
     /// A request for a new container with a new network namespace, interface `eth0`.
-    #[must_use]
     pub fn request(&self) -> Request {
         let number = self.with_state(|state| {
             state.containers += 1;
             state.containers
         });
-        let container = self.node.container_named(&format!("container-{number}"));
+        let container = self.node.container_named(&format!("container-{:x}-{number}", self.seed));
         Request {
             network: NETWORK.to_owned(),
             attachment: container.attachment(),
@@ -141,7 +137,6 @@ impl RuntimeTestbed {
     }
 
     /// Makes a mock plugin a file of its own that is open for writing as long as what is returned.
-    #[must_use]
     pub fn keep_busy(&self, plugin: usize) -> fs::File {
         let name = MOCK_PLUGINS.get(plugin - 1).copied().unwrap_or_default();
         let link = self.node.bin_dir().join(format!("{}-{name}", mock_plugin::PREFIX));
@@ -152,15 +147,11 @@ impl RuntimeTestbed {
     }
 
     /// The folders of plugins, in the order of `CNI_PATH`.
-    #[must_use]
     pub fn bin_dirs(&self) -> [PathBuf; 2] {
         [self.node.bin_dir(), self.node.work_dir().join("more")]
     }
 
     /// Skips a case that needs something which the runtime chooses itself.
-    ///
-    /// # Errors
-    /// The skip.
     pub fn needs(&self, placeholder: &str) -> Result<(), Stop> {
         match self.driver.gives(placeholder) {
             true => Ok(()),
@@ -172,17 +163,11 @@ impl RuntimeTestbed {
     }
 
     /// Has the runtime do something and waits for its end.
-    ///
-    /// # Errors
-    /// A skip if the runtime has no such verb, a finding if it does not end in time.
     pub fn run(&self, verb: Verb, request: &Request) -> Result<FinishedRun, Stop> {
         self.run_within(verb, request, self.deadline)
     }
 
     /// The same with another deadline.
-    ///
-    /// # Errors
-    /// As [`RuntimeTestbed::run`].
     pub fn run_within(&self, verb: Verb, request: &Request, deadline: Duration) -> Result<FinishedRun, Stop> {
         let (arguments, environment) = self.line(verb, request)?;
         let mut command = Command::new(arguments.first().map(String::as_str).unwrap_or_default());
@@ -204,9 +189,6 @@ impl RuntimeTestbed {
     }
 
     /// The same for a run that has to succeed. ADD does not without the call of a plugin.
-    ///
-    /// # Errors
-    /// As [`RuntimeTestbed::run`], and a finding if it fails.
     pub fn does(&self, verb: Verb, request: &Request) -> Result<FinishedRun, Stop> {
         let known = self.received_of(verb).len();
         let ran = self.run(verb, request)?.succeeds()?;
@@ -218,9 +200,6 @@ impl RuntimeTestbed {
 
     /// Shows that ADD and DEL of another container work, and forgets them: where it is expected that ADD fails, or that
     /// no plugin is called, a runtime that never does anything is to get no praise.
-    ///
-    /// # Errors
-    /// As [`RuntimeTestbed::does`].
     pub fn works(&self) -> Result<(), Stop> {
         self.lay(&self.list(&[self.plugin(1)]));
         let request = self.request();
@@ -255,20 +234,14 @@ impl RuntimeTestbed {
     }
 }
 
-/// A run of the runtime that ended.
 #[derive(Debug, Clone)]
 pub struct FinishedRun {
-    /// The arguments it was started with.
     pub arguments: Vec<String>,
     /// The output and exit status of the run.
     pub output: Output,
 }
 
 impl FinishedRun {
-    /// Checks that the run succeeded.
-    ///
-    /// # Errors
-    /// A finding if not.
     pub fn succeeds(self) -> Result<Self, Stop> {
         match self.output.code() {
             0 => Ok(self),
@@ -281,9 +254,6 @@ impl FinishedRun {
     }
 
     /// Checks that the run failed, other than by a signal.
-    ///
-    /// # Errors
-    /// A finding if not.
     pub fn fails(self, why: &str) -> Result<Self, Stop> {
         let end = match self.output.code() {
             0 => "it succeeded".to_owned(),
@@ -302,21 +272,17 @@ impl FinishedRun {
 
 impl RuntimeTestbed {
     /// The plugin object of a mock plugin at a place of the list, from 1.
-    #[must_use]
     pub fn plugin(&self, place: u8) -> Value {
         self.plugin_with(place, &[])
     }
 
     /// The same with orders.
-    #[must_use]
     pub fn plugin_with(&self, place: u8, orders: &[(Verb, Order)]) -> Value {
         let orders = orders.iter().map(|(verb, order)| (verb.to_string(), order.clone())).collect();
         let ending = MOCK_PLUGINS.get(usize::from(place) - 1).unwrap_or(&"a");
         json!({ "type": format!("{}-{ending}", mock_plugin::PREFIX), mock_plugin::KEY: Brief { place, orders } })
     }
 
-    /// A network's list with these plugin objects.
-    #[must_use]
     pub fn list(&self, plugins: &[Value]) -> Value {
         json!({ "cniVersion": self.version, "name": NETWORK, "plugins": plugins })
     }
@@ -344,7 +310,6 @@ impl RuntimeTestbed {
         written.unwrap_or_else(|error| panic!("cannot write {name}: {error}"));
     }
 
-    /// Takes the network's list away.
     pub fn take_away(&self) {
         let file = Path::new(CONF_DIR).join("10-conformance.conflist");
         fs::remove_file(file).unwrap_or_else(|error| panic!("cannot remove the list: {error}"));

@@ -14,19 +14,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use testns::Node;
 
-/// A trial that is to be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Name of the rule.
     pub rule: String,
     /// Name of the case; may be empty.
     pub case: String,
     /// The runtime: an executable's path, and arguments before those of the driver.
     pub command: Vec<String>,
-    /// The driver of the runtime.
     pub driver: Driver,
-    /// `cniVersion` of the network.
     pub version: String,
+    pub seed: u64,
     /// The number of seconds that a run may take before that is a finding.
     pub call_seconds: u64,
     /// The number of seconds that a runtime may wait for a plugin that hangs, if that is to be tried.
@@ -42,7 +39,6 @@ impl fmt::Display for Trial {
 
 impl Trial {
     /// Runs it in a child and waits. The calls of the report are the runs of the runtime and those of mock plugins.
-    #[must_use]
     pub fn run(&self, machine: &MachineFeatures, deadline: Duration) -> Report<Self> {
         IsolatedTask::Drive { trial: Box::new(self.clone()) }.report(self, machine, deadline)
     }

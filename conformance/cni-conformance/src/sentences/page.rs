@@ -4,7 +4,7 @@ use crate::rule::{Level, Rule, Source};
 use crate::sentences::{self, Force, Sentence};
 use crate::{rules, runtime, stress};
 
-const HEAD: &str = "# Rules
+const HEAD: &str = "# Rules, version 1.0
 
 What CNI SPEC 1.1.0, as it stands since library 1.3, and CONVENTIONS say, with what 1.0.0 and 0.4.0 said otherwise, sentence by \
 sentence in our own words (**bold**: how bindingly, to whom, in which editions; without a word of force it is a definition or a step \
@@ -17,8 +17,6 @@ last: RELIED ON, written nowhere, with those who depend on it; and ROBUSTNESS, w
 
 const COLUMNS: &str = "| Sentence, rules | Binds | Says | Cases |\n|---|---|---|---|\n";
 
-/// The page.
-#[must_use]
 pub fn page() -> String {
     let of_plugins = rules::all().chain(stress::rules()).map(Row::new);
     let all: Vec<_> = of_plugins.chain(runtime::rules::all().map(Row::new)).collect();

@@ -5,17 +5,14 @@
 //! the specification obliges the runtime to make. The pool has one address where the kit can make it so small: one
 //! that leaks is missed by the next container.
 
-use crate::finding::Stop;
 use crate::profile::Stage;
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::stress::interruption_points::{At, Share};
 use crate::stress::operations::{Operations, within};
 use crate::stress::recovery::Recovery;
-use crate::testbed::{Answer, Testbed};
+use crate::testbed::Answer;
 use testns::trace::Fate;
-use testns::{Call, Container, Remains, Verb};
 
-/// The cases of `crash.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("crash.add-killed/first-half", |testbed| killed(testbed, Verb::Add, Fate::Kill, half(0))),
     ("crash.add-killed/second-half", |testbed| killed(testbed, Verb::Add, Fate::Kill, half(1))),

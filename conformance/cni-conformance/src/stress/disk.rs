@@ -3,18 +3,15 @@
 //! Small file systems are put over the places where plugins keep state, and filled up to a few pages or inodes. What a
 //! program makes of a write that fails at one point only is asked by the rules `faults.disk-errors`.
 
-use crate::finding::Stop;
 use crate::profile::Stage;
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::stress::operations::{is_proper, within};
 use crate::stress::recovery::Recovery;
-use crate::testbed::Testbed;
 use nix::mount::{MsFlags, mount};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The cases of `disk.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("disk.add-on-a-full-disk/bytes", |testbed| add_on_a_full_disk(testbed, Want::Pages)),
     ("disk.add-on-a-full-disk/files", |testbed| add_on_a_full_disk(testbed, Want::Inodes)),
@@ -34,7 +31,6 @@ enum Want {
     Inodes,
 }
 
-/// The small file systems.
 struct Disks;
 
 impl Disks {

@@ -4,19 +4,16 @@
 //! System calls that a plugin's author could not make good anyway are left alone: those that make threads, and those
 //! by which a language's runtime talks to itself (pipes, eventfd).
 
-use crate::finding::Stop;
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::stress::interruption_points::{At, Share};
 use crate::stress::recovery::Recovery;
-use crate::testbed::{Answer, Testbed};
+use crate::testbed::Answer;
 use nix::errno::Errno;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use testns::Verb;
 use testns::trace::{Fate, Syscall, Traced};
 
-/// The cases of `faults.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("faults.add-answers/first-half", |testbed| add_fails(testbed, SYSTEM_CALL, half(0))),
     ("faults.add-answers/second-half", |testbed| add_fails(testbed, SYSTEM_CALL, half(1))),
@@ -38,7 +35,6 @@ fn half(number: usize) -> Share {
     Share { number, of: 2, limit: LIMIT }
 }
 
-/// A disturbance of a call.
 #[derive(Clone, Copy)]
 struct Fault {
     name: &'static str,
@@ -120,7 +116,6 @@ fn is_long_write(call: &Syscall) -> bool {
     matches!(call.name().as_str(), "write" | "pwrite64") && call.arguments[2] > 1 && is_on_disk(call)
 }
 
-/// Whether a call changes what is on a disk.
 fn is_on_disk(call: &Syscall) -> bool {
     let is_kept =
         |path: &Path| path.is_absolute() && !["/proc", "/sys", "/dev"].iter().any(|dir| path.starts_with(dir));

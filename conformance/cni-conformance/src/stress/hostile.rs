@@ -3,21 +3,17 @@
 //! The only answers to any of it are a result and an error object, in time, within bounds of memory. On an error
 //! nothing may have changed; on success DEL with the same input takes back what was done.
 
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::stress::hostile_input::{self, Input};
 use crate::stress::operations::{Operations, is_proper, within};
 use crate::stress::raw_call::{self, RawCall};
-use crate::testbed::{Answer, Testbed};
+use crate::testbed::Answer;
 use crate::write_protection;
-use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
-use testns::{Container, Verb};
 
-/// The cases of `hostile.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("hostile.config-is-answered/text", strange_text),
     ("hostile.config-is-answered/huge", huge_text),
@@ -33,7 +29,6 @@ pub(super) const CASES: &[Code] = &[
 
 /// The number of inputs that share a look at the node.
 const BATCH: usize = 16;
-/// The number of containers with a namespace of their own.
 const ALONE: usize = 4;
 /// The number of broken inputs that a finding shows.
 const SHOWN: usize = 12;
@@ -56,7 +51,6 @@ fn thinned<T>(inputs: Vec<T>, nth: usize, testbed: &Testbed) -> Vec<T> {
 struct Setup<'a> {
     operations: Operations<'a>,
     pod: Container,
-    /// The config of a good ADD.
     config: Value,
     deadline: Duration,
 }
@@ -227,7 +221,6 @@ fn wrong_prev_result(testbed: &Testbed) -> Result<(), Stop> {
     broken.finish(ANSWERED)
 }
 
-/// Calls with each hostile name in each variable.
 fn named(setup: &Setup<'_>, verb: Verb) -> Vec<Input<RawCall>> {
     let config = setup.operations.config(0, verb, &setup.pod.attachment(), None).to_string();
     let call = || setup.call(verb, config.clone().into_bytes());

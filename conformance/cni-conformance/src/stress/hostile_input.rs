@@ -89,7 +89,6 @@ pub(crate) fn wrong_types(config: &Value, root: &str) -> Vec<Input<Vec<u8>>> {
     inputs
 }
 
-/// Texts that are no config, or are one in a strange way.
 pub(crate) fn strange_texts(config: &Value) -> Vec<Input<Vec<u8>>> {
     let good = config.to_string();
     let mut inputs = Vec::new();
@@ -206,27 +205,4 @@ pub(crate) fn hostile_names() -> Vec<Vec<u8>> {
     .collect();
     names.extend([b"a\xff".to_vec(), b"\xff\xfe".to_vec(), vec![b'x'; 16], vec![b'x'; 300], vec![b'x'; 100_000]]);
     names
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{places, strange_texts, wrong_types};
-    use serde_json::json;
-
-    #[test]
-    fn each_place_gets_each_wrong_value() {
-        let config = json!({ "a/b": [{ "c": 1 }], "d": "e" });
-        assert_eq!(places(&config), ["/a~1b", "/a~1b/0", "/a~1b/0/c", "/d"]);
-        let inputs = wrong_types(&config, "");
-        assert!(inputs.iter().any(|input| input.value == br#"{"a/b":[{"c":1e400}],"d":"e"}"#));
-        assert!(wrong_types(&config, "/a~1b").iter().all(|input| input.name.starts_with("/a~1b")));
-    }
-
-    #[test]
-    fn a_truncated_config_is_shorter_than_it_was() {
-        let config = json!({ "name": "n", "type": "t" });
-        let texts = strange_texts(&config);
-        let starts: Vec<_> = texts.iter().filter(|input| input.name.starts_with("the first")).collect();
-        assert!(starts.len() > 8 && starts.iter().all(|input| input.value.len() < config.to_string().len()));
-    }
 }

@@ -50,21 +50,3 @@ impl fmt::Display for At<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Share;
-    use testns::Random;
-
-    #[test]
-    fn shares_make_up_the_whole() {
-        let shares =
-            (0..3).flat_map(|number| Share { number, of: 3, limit: 99 }.limited(20, 99, &mut Random::new(1, "")));
-        let mut points: Vec<_> = shares.collect();
-        points.sort_unstable();
-        assert_eq!(points, (1..=20).collect::<Vec<_>>());
-        let few = Share { number: 0, of: 1, limit: 7 }.limited(100, 7, &mut Random::new(1, ""));
-        assert_eq!(few.len(), 7);
-        assert!(few.windows(2).all(|pair| pair[0] < pair[1]), "{few:?}");
-    }
-}

@@ -6,21 +6,17 @@
 
 mod shrink;
 
-use crate::addresses;
-use crate::finding::{Finding, Stop};
 use crate::profile::Stage;
-use crate::rule::Code;
-use crate::spec_version;
+use crate::rules::prelude::*;
 use crate::stress::operations::{Operations, within};
-use crate::testbed::Testbed;
-use serde_json::Value;
+use crate::{addresses, spec_version};
+use serde::Serialize;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use testns::trace::Fate;
-use testns::{Attachment, Container, Namespace, Random, Remains, Verb};
+use testns::{Namespace, Random};
 
-/// The cases of `model.json` that need code.
 pub(super) const CASES: &[Code] = &[
     ("model.random-operations/250-steps", |testbed| walk(testbed, 250)),
     ("model.random-operations/10000-steps", |testbed| walk(testbed, 10_000)),
@@ -40,7 +36,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The state that a container should be in.
 enum State {
-    /// Nothing.
     Absent,
     /// The result of ADD.
     Attached(Value),
@@ -60,11 +55,11 @@ impl State {
 struct Member {
     pod: Container,
     state: State,
-    /// Whether its namespace is there.
     is_alive: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
 enum Step {
     Add(usize),
     Del(usize),
@@ -151,7 +146,6 @@ impl Model<'_> {
         }
     }
 
-    /// Takes a step of the walk.
     fn walk(&mut self, step: Step) -> Result<(), Stop> {
         self.operations.testbed.forget_calls();
         self.taken += 1;
@@ -334,8 +328,7 @@ impl Model<'_> {
             }
             None => (self.trail.clone(), "the last steps were"),
         };
-        let steps: Vec<_> = steps.iter().map(|step| format!("{step:?}")).collect();
-        let (Self { taken, .. }, seed, steps) = (self, testbed.seed, steps.join(", "));
+        let (Self { taken, .. }, seed, steps) = (self, testbed.seed, json!(steps));
         finding.seen =
             format!("{}; {how}, with containers from 0: {steps}; found at step {taken} of seed {seed}", finding.seen);
         Stop::Fails(finding)

@@ -1,13 +1,10 @@
 //! Whole operations as a runtime makes them, with a config that differs from the profile's, and disturbed ones.
 
-use crate::finding::{Finding, Stop};
+use crate::rules::prelude::*;
 use crate::spec_version;
-use crate::testbed::{Answer, Testbed};
-use serde_json::Value;
+use crate::testbed::Answer;
 use testns::trace::{Fate, Traced};
-use testns::{Attachment, Call, Container, Remains, Verb};
 
-/// Operations on a testbed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operations<'a> {
     pub(crate) testbed: &'a Testbed,
@@ -28,7 +25,6 @@ impl<'a> Operations<'a> {
         Self { is_pooled: testbed.set_pool(addresses), ..Self::new(testbed) }
     }
 
-    /// The config of a call.
     pub(crate) fn config(
         &self,
         index: usize,
@@ -39,7 +35,6 @@ impl<'a> Operations<'a> {
         self.testbed.config_after(index, verb, attachment, self.result_for(verb, prev_result))
     }
 
-    /// A call of one plugin.
     pub(crate) fn call(&self, index: usize, verb: Verb, attachment: &Attachment, prev_result: Option<&Value>) -> Call {
         self.testbed.call_plugin(index, verb, attachment, self.result_for(verb, prev_result))
     }
@@ -94,7 +89,6 @@ impl<'a> Operations<'a> {
         served().map_err(|stop| within(stop, &format!("for another container, after {after}")))
     }
 
-    /// Makes a call with a fate and records it.
     pub(crate) fn disturb(&self, call: &Call, fate: Option<(usize, Fate)>) -> Result<(Traced, Answer), Stop> {
         let traced = call.try_traced(&self.testbed.node, fate);
         let answer = self.testbed.record(call, traced.as_ref().map(|traced| &traced.reply.output))?;

@@ -1,13 +1,12 @@
 //! Calls that no runtime would make: any bytes as environment and stdin, and a bound for the memory.
 
-use crate::finding::Stop;
-use crate::testbed::{Answer, Testbed};
+use crate::rules::prelude::*;
+use crate::testbed::Answer;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
-use testns::{Attachment, Verb};
 
 /// The most memory that a plugin may have reserved, in bytes: thirty-two times the largest input. Go's runtime alone
 /// reserves over one GiB.
@@ -25,7 +24,6 @@ pub(super) fn bound_memory() {
     bounded.unwrap_or_else(|errno| panic!("cannot bound the memory of plugins: {errno}"));
 }
 
-/// A call as bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct RawCall {
     pub(crate) verb: Verb,

@@ -3,12 +3,10 @@
 
 use super::interruption_points::At;
 use super::operations::{Operations, is_proper, within};
-use crate::finding::Stop;
-use crate::testbed::{Answer, Testbed};
-use serde_json::Value;
+use crate::rules::prelude::*;
+use crate::testbed::Answer;
 use std::cell::RefCell;
 use testns::trace::{Fate, Traced};
-use testns::{Container, Verb};
 
 /// A node with two containers, each of which has been attached and detached once.
 pub(crate) struct Recovery<'a> {

@@ -4,7 +4,6 @@ use crate::finding::{CallRecord, Finding, Stop};
 use crate::spec_version;
 use serde_json::Value;
 
-/// The outcome of a call.
 #[derive(Debug, Clone)]
 pub struct Answer {
     record: CallRecord,
@@ -19,18 +18,13 @@ pub struct Answer {
 /// An error object as a plugin printed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorObject {
-    /// `code`.
     pub code: u64,
-    /// `msg`.
     pub msg: String,
-    /// `details`; empty if left out.
     pub details: String,
-    /// The whole object.
     pub object: Value,
 }
 
 impl Answer {
-    /// The answer to a call in a version of the specification.
     pub(crate) fn new(record: CallRecord, basis: Option<&'static str>, version: &str) -> Self {
         let is_new = spec_version::is_from(version, "1.0.0");
         let error_object = if is_new { "errors.object" } else { "errors.object-in-0.4.0" };
@@ -39,7 +33,6 @@ impl Answer {
 
     /// The same answer to a call that has to fail, as another rule says than the one that is tried: where it succeeds,
     /// that is the other's finding.
-    #[must_use]
     pub fn refused_by(self, rule: &'static str) -> Self {
         Self { refused_by: Some(rule), ..self }
     }
@@ -55,9 +48,6 @@ impl Answer {
     }
 
     /// The plugin's standard output, if it succeeded; `null` for nothing.
-    ///
-    /// # Errors
-    /// A finding if it failed, or printed something else than one JSON object.
     pub fn succeeds(&self) -> Result<Value, Stop> {
         let CallRecord { exit, stdout, .. } = &self.record;
         if *exit != Some(0) {
@@ -77,10 +67,6 @@ impl Answer {
         Err(Finding::new("nothing or one JSON object on stdout", seen).of_call(self.basis).into())
     }
 
-    /// Checks that it succeeded and printed nothing.
-    ///
-    /// # Errors
-    /// A finding if it failed or printed something.
     pub fn prints_nothing(&self) -> Result<(), Stop> {
         match self.succeeds()? {
             Value::Null if self.record.stdout.is_empty() => Ok(()),
@@ -89,9 +75,6 @@ impl Answer {
     }
 
     /// The error object, if the plugin failed.
-    ///
-    /// # Errors
-    /// A finding if it succeeded, was ended by a signal, or printed no error object.
     pub fn fails(&self) -> Result<ErrorObject, Stop> {
         let CallRecord { exit, stdout, stderr, .. } = &self.record;
         if *exit == Some(0) {
@@ -130,9 +113,6 @@ impl Answer {
     }
 
     /// The same, if the error has this code.
-    ///
-    /// # Errors
-    /// As [`Answer::fails`], and a finding if the code is another one.
     pub fn fails_with(&self, code: u64) -> Result<ErrorObject, Stop> {
         let error = self.fails()?;
         match error.code == code {
@@ -142,15 +122,11 @@ impl Answer {
     }
 
     /// Returns whether the call succeeded. An error object says that it did not, whatever the status.
-    #[must_use]
     pub fn is_success(&self) -> bool {
         self.record.exit == Some(0) && !self.is_error_object()
     }
 
     /// Checks that the plugin failed, with an error object or without: that it prints one is a should.
-    ///
-    /// # Errors
-    /// A finding if it succeeded, or was ended by a signal.
     pub fn refuses(&self) -> Result<(), Stop> {
         match self.fails() {
             Err(Stop::Fails(finding))
@@ -163,89 +139,12 @@ impl Answer {
     }
 
     /// The signal that ended it, if one did. Scripts that end with a status of their own above 192 were ended by none.
-    #[must_use]
     pub fn signal(&self) -> Option<i32> {
         const LAST: i32 = 64; // SIGRTMAX
         self.record.exit.map(|exit| exit - 128).filter(|signal| (1..=LAST).contains(signal))
     }
 
-    /// The call and its answer.
-    #[must_use]
     pub fn record(&self) -> &CallRecord {
         &self.record
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Answer;
-    use crate::finding::CallRecord;
-
-    fn answer(exit: i32, stdout: &str) -> Answer {
-        answer_to("ADD", exit, stdout)
-    }
-
-    fn answer_to(verb: &str, exit: i32, stdout: &str) -> Answer {
-        let environment = vec![("CNI_COMMAND".to_owned(), verb.to_owned())];
-        let record = CallRecord { exit: Some(exit), stdout: stdout.to_owned(), environment, ..CallRecord::default() };
-        Answer::new(record, None, "1.1.0")
-    }
-
-    /// No caller reads it.
-    #[test]
-    fn del_that_succeeds_may_print_what_it_likes() {
-        assert!(answer_to("DEL", 0, "deleted\n").succeeds().is_ok());
-        assert!(answer_to("DEL", 1, "deleted\n").succeeds().is_err());
-        assert!(answer_to("GC", 0, "done\n").prints_nothing().is_err());
-    }
-
-    #[test]
-    fn success_is_status_0_and_nothing_or_one_object() {
-        for good in ["", "{}", " {\"a\": 1}\n"] {
-            assert!(answer(0, good).succeeds().is_ok(), "{good:?}");
-        }
-        for (exit, bad) in [(1, "{}"), (0, "{} {}"), (0, "[]"), (0, "text"), (0, "{"), (139, "")] {
-            assert!(answer(exit, bad).succeeds().is_err(), "{exit} {bad:?}");
-        }
-        assert!(answer(0, "").prints_nothing().is_ok());
-        for something in ["{}", "null", "\n"] {
-            assert!(answer(0, something).prints_nothing().is_err(), "{something:?}");
-        }
-    }
-
-    #[test]
-    fn failure_is_an_error_object() {
-        let object = r#"{"cniVersion": "1.0.0", "code": 7, "msg": "m", "details": "d"}"#;
-        let error = answer(1, object).fails_with(7).unwrap();
-        assert_eq!((error.code, error.msg.as_str(), error.details.as_str()), (7, "m", "d"));
-        assert!(answer(1, object).fails_with(4).is_err());
-        for (exit, bad) in [(0, object), (139, object), (1, ""), (1, "{}"), (1, r#"{"code": "7", "msg": "m"}"#)] {
-            assert!(answer(exit, bad).fails().is_err(), "{exit} {bad:?}");
-        }
-    }
-    #[test]
-    fn a_script_may_end_with_any_status() {
-        let object = r#"{"code": 7, "msg": "m"}"#;
-        assert!(answer(255, object).fails().is_ok());
-        assert_eq!(
-            [255, 193, 192, 137, 128, 1].map(|exit| answer(exit, "").signal()),
-            [None, None, Some(64), Some(9), None, None]
-        );
-    }
-
-    #[test]
-    fn json_is_told_as_it_is() {
-        let shown = |stdout: &str, stderr: &str| {
-            let record = CallRecord {
-                exit: Some(1),
-                stdout: stdout.to_owned(),
-                stderr: stderr.to_owned(),
-                ..CallRecord::default()
-            };
-            Answer::new(record, None, "1.1.0").printed()
-        };
-        assert_eq!(shown("{\n  \"code\": 7 }", ""), r#"printed {"code":7}"#);
-        assert_eq!(shown("", "no\n"), r#"printed nothing, and on stderr "no\n""#);
-        assert_eq!(shown("panic: x", ""), r#"printed "panic: x""#);
     }
 }

@@ -114,10 +114,6 @@ impl Testbed {
     /// Not changes of files that were there before and still are: bookkeeping is not a leak, but for an entry that names a
     /// container in a JSON file. Nor what the kernel does
     /// by itself: link-local addresses and the routes that come with them, 127.0.0.1 on `lo`. Waits a while for namespaces to go.
-    ///
-    /// # Panics
-    /// If nothing was remembered.
-    #[must_use]
     pub fn left_behind(&self) -> String {
         let baseline = self.baseline.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let baseline = baseline.as_ref().unwrap_or_else(|| panic!("the case has not remembered the testbed"));
@@ -196,7 +192,6 @@ impl Testbed {
     /// Files below `/run`, `/var/lib/cni`, `/etc/cni` and the profile's folders that still name a container, in their path or content.
     ///
     /// Files of the testbed itself are left out.
-    #[must_use]
     pub fn files_naming(&self, pod: &Container) -> Vec<PathBuf> {
         let mut found = Vec::new();
         self.folders().for_each(|folder| files_naming(folder, pod.id(), &mut found));
@@ -292,25 +287,4 @@ fn is_zombie(process: i32) -> bool {
 fn command_of(process: i32) -> String {
     let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{lasting, names};
-
-    #[test]
-    fn an_entry_names_a_container_and_none_whose_name_starts_so() {
-        let text = r#"{"web-1/eth0":"10.1.0.2","net-web-2-eth0":1,"web-10":3}"#;
-        assert!(names(text, "web-1") && names(text, "web-2") && !names(text, "web-3"));
-        assert!(!names(r#"["web-10"]"#, "web-1"));
-    }
-
-    #[test]
-    fn bookkeeping_and_link_local_addresses_are_no_leak() {
-        let kept = "- file /run/a 0644 \"1\"\n+ file /run/a 0644 \"2\"\n+ address fe80::1/64 on cni0 scope 253\n\
-                    + route fe80::/64 table 254 dev cni0\n- route ff00::/8 table 255 dev cni0\n";
-        assert_eq!(lasting(kept), Vec::<String>::new());
-        let leak = "+ file /run/b 0644 \"\"\n+ route 10.1.0.0/16 table 254\n- file /run/c 0644 \"\"\n";
-        assert_eq!(lasting(leak).len(), 3);
-    }
 }

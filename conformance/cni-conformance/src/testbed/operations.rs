@@ -9,7 +9,6 @@ use testns::{Attachment, Call, Verb};
 
 impl Testbed {
     /// The number of plugins that an operation calls: one, unless the profile is a list.
-    #[must_use]
     pub fn plugin_count(&self) -> usize {
         match self.profile.role {
             Role::List => self.profile.plugins.len(),
@@ -33,7 +32,6 @@ impl Testbed {
     }
 
     /// A call of one of the list's plugins with that config.
-    #[must_use]
     pub fn call_plugin(&self, index: usize, verb: Verb, attachment: &Attachment, prev_result: Option<&Value>) -> Call {
         let config = self.config_after(index, verb, attachment, prev_result);
         self.call_executable(self.profile.executable(index), verb, &config, attachment)
@@ -68,17 +66,11 @@ impl Testbed {
     }
 
     /// ADD, of a list of each plugin with the result of the one before; has to succeed. The last result.
-    ///
-    /// # Errors
-    /// A finding if it fails.
     pub fn add(&self, attachment: impl Into<Attachment>) -> Result<Value, Stop> {
         Ok(self.add_until(self.plugin_count(), &attachment.into())?.unwrap_or_default())
     }
 
     /// DEL with the result of ADD if there is one, of a list of each plugin in reverse order; has to succeed.
-    ///
-    /// # Errors
-    /// A finding if it fails.
     pub fn del<'a>(&self, attachment: impl Into<Attachment>, result: impl Into<Option<&'a Value>>) -> Result<(), Stop> {
         let (attachment, result) = (attachment.into(), self.result_for_del(result.into()));
         for index in (0..self.plugin_count()).rev() {
@@ -88,9 +80,6 @@ impl Testbed {
     }
 
     /// DEL as after a lost cache, without prevResult and without `runtimeConfig`; has to succeed.
-    ///
-    /// # Errors
-    /// A finding if it fails.
     pub fn del_blindly(&self, attachment: impl Into<Attachment>) -> Result<(), Stop> {
         let attachment = attachment.into();
         for index in (0..self.plugin_count()).rev() {
@@ -105,9 +94,6 @@ impl Testbed {
     }
 
     /// CHECK with the result of ADD, of a list of each plugin; has to succeed.
-    ///
-    /// # Errors
-    /// A finding if it fails.
     pub fn check(&self, attachment: impl Into<Attachment>, result: &Value) -> Result<(), Stop> {
         let attachment = attachment.into();
         for index in 0..self.plugin_count() {
@@ -117,7 +103,6 @@ impl Testbed {
     }
 
     /// Calls of GC that leave these attachments alone, one for each plugin.
-    #[must_use]
     pub fn gc_calls(&self, valid: &[Attachment]) -> Vec<Call> {
         let entry = |a: &Attachment| json!({ "containerID": a.container_id, "ifname": a.ifname });
         let valid: Vec<_> = valid.iter().map(entry).collect();
@@ -130,9 +115,6 @@ impl Testbed {
     }
 
     /// GC that leaves these attachments alone; has to succeed.
-    ///
-    /// # Errors
-    /// A finding if it fails.
     pub fn gc(&self, valid: &[Attachment]) -> Result<(), Stop> {
         self.gc_calls(valid).iter().try_for_each(|call| self.make(call)?.succeeds().map(drop))
     }

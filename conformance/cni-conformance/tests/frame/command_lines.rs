@@ -27,6 +27,35 @@ fn a_config_has_to_be_one() {
 }
 
 #[test]
+fn rules_of_a_users_own_file_are_tried() {
+    let bin = Bin::with("loopback", HONEST);
+    let rule = |steps: &str| {
+        let rule = r#"[{"id": "mine.adds", "relied": "our operators", "binds": ["interface"], "says": "ADD succeeds.",
+            "cases": [{"does": "ADD of two containers.", "steps": STEPS}]}]"#;
+        rule.replace("STEPS", steps)
+    };
+    let file = |text: &str| bin.config("mine.json", text).display().to_string();
+    let with = |text: &str, arguments: &[&str]| {
+        say(plugin(&bin, &[&["--only", "loopback", "--cases", &file(text)], arguments].concat()))
+    };
+    let kept = rule(r#"[{"ADD": {}}, {"pod": null}, {"ADD": {}}]"#);
+    with(&kept, &["--rule", "mine."]).has(0, &[&sum(1, 0, 0, 0)]);
+    with(&kept, &["--list-rules"]).has(0, &["| mine.adds | RELIED ON | our operators |"]);
+    say(kit(&["explain", "mine.", "--cases", &file(&kept)])).has(0, &[r#"steps: [{"ADD": {}}, "#]);
+    let broken = with(&rule(r#"[{"ADD": {"expect": "refusal"}}]"#), &["--rule", "mine.", "--fail-level", "relied"]);
+    broken.has(1, &["FAILED mine.adds", &format!(" --cases {}", bin.path().display())]);
+    for (wrong, why) in [
+        (rule(r#"["attatch"]"#), "mine.adds: unknown variant `attatch`, expected one of `network`, "),
+        (kept.replace("mine.adds", "add.prints-a-result"), "add.prints-a-result: another has its name"),
+        (kept.replace("mine.adds", "mine"), "mine: its name is none"),
+        (kept.replace(r#""relied": "our operators","#, ""), "mine.adds: it has neither `cites` nor `relied`"),
+        (kept.replace(r#""relied": "our operators""#, r#""cites": ["add/nothing"]"#), "it cites what is no sentence"),
+    ] {
+        with(&wrong, &[]).has(2, &["mine.json: ", why]);
+    }
+}
+
+#[test]
 fn subjects_have_labels_that_differ() {
     let bin = Bin::with("loopback", HONEST);
     let labelled = |label: &str| format!("{label}={}", bin.path().display());
@@ -167,6 +196,8 @@ fn findings_are_compared_with_what_is_expected() {
     with("# nothing\n").has(1, &["+ loopback del.leaves-nothing -"]);
     with("loopback del.leaves-nothing -\nloopback version.lists-versions -\n")
         .has(1, &["- loopback version.lists-versions -"]);
+    with("lopback del.leaves-nothing -\nloopback del.leaves-nothing -\n")
+        .has(0, &["no profile \"lopback\": did you mean loopback"]);
     let list = say(plugin(&bin, &[&rules[..], &["--report", "findings"]].concat()));
     assert_eq!(list.stdout, "loopback del.leaves-nothing -\n");
 }
@@ -244,6 +275,9 @@ fn levels_are_known_in_any_case() {
     let both = say(kit(&["plugin", "--list-rules", "--level", "should", "--level", "must"]));
     both.has(0, &["| SHOULD |"]);
     both.has_not("| STATED |");
+    let by_default = say(kit(&["plugin", "--list-rules"]));
+    by_default.has(0, &["| SHOULD |", "| gc.keeps-other-networks | STATED |"]);
+    by_default.has_not("| RELIED ON |");
     for level in ["must", "MUST", "Should"] {
         say(plugin(&Bin::with("loopback", HONEST), &["--list-rules", "--level", level])).has(0, &["| MUST |"]);
     }

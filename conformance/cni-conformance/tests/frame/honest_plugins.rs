@@ -11,7 +11,6 @@ fn is_not_accused(said: &Said) {
     said.has_not("NOT TRIED");
 }
 
-/// An IPAM plugin in a few lines of shell, whose address is in its config.
 const FIXED: &str = r#"
 stdin=$(cat)
 address=$(printf %s "$stdin" | sed -n 's/.*"fixed":"\([^"]*\)".*/\1/p')
@@ -159,7 +158,7 @@ fn a_pool_whose_key_the_profile_names_shows_faults() {
 fn a_slow_machine_is_no_finding() {
     let slow = pool("[ \"$CNI_COMMAND\" != ADD ] || sleep 1", "");
     let rule = ["--rule", "concurrency.containers-at-once", "--case", "64", "--call-deadline", "20"];
-    of_pool(&slow, 200, &rule).has(0, &["64 at once would take longer than a call may", &sum(0, 0, 1, 0)]);
+    of_pool(&slow, 200, &rule).has(3, &["64 at once would take longer than a call may", &sum(0, 0, 1, 0)]);
 }
 
 /// The log names the container too, and is no reservation.
@@ -260,7 +259,32 @@ fn gc_of_a_network_that_takes_lines_of_another_is_found() {
     let rule = ["--rule", "gc.keeps-other-networks"];
     is_not_accused(&of_pool(&script.replace("ONLY", "$name"), 200, &rule));
     let wrong = script.replace("ONLY", "[a-z]*");
-    of_pool(&wrong, 200, &rule).has(0, &["FAILED gc.keeps-other-networks", "CHECK of the other network's attachment"]);
+    of_pool(&wrong, 200, &[&rule[..], &["--fail-level", "must"]].concat()).has(0, &["FAILED gc.keeps-other-networks"]);
+    of_pool(&wrong, 200, &rule).has(1, &["FAILED gc.keeps-other-networks", "CHECK of the other network's attachment"]);
+}
+
+/// The rest of an IPAM plugin that has no GC is not the fault of the plugin that forwards it.
+#[test]
+fn a_finding_that_the_kits_own_delegate_cures_is_the_delegates() {
+    let forwards = r#"case "$CNI_COMMAND" in VERSION) echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}'; exit ;; esac
+        stdin=$(cat)
+        kind=$(printf %s "$stdin" | sed -n 's/.*"ipam":{"type":"\([^"]*\)".*/\1/p')
+        printf %s "$stdin" | "${CNI_PATH%%:*}/$kind""#;
+    let bin = Bin::with("mine", forwards);
+    bin.put("pool", &pool("", ""));
+    let config = bin.config("mine.conf", r#"{"type":"mine","ipam":{"type":"pool","size":20}}"#);
+    let rule = [
+        "--config",
+        config.to_str().unwrap(),
+        "--role",
+        "interface",
+        "--rule",
+        "gc.removes",
+        "--case",
+        "none-is-valid",
+    ];
+    let said = say(plugin(&bin, &[&rule[..], &["--report", "terminal"]].concat()));
+    said.has(0, &["of its delegate pool, which has no GC: with the kit's own in its place the rule is kept"]);
 }
 
 /// A second network of the same config may be more than a node can have, and says nothing of GC.

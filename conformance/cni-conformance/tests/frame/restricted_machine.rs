@@ -24,7 +24,7 @@ pub(crate) fn may_mount_proc() -> bool {
 fn without_user_namespaces_nothing_is_tried_and_it_is_said_why() {
     let bin = Bin::with("loopback", HONEST);
     let said = after("echo 0 >/proc/sys/user/max_user_namespaces", &bin, &["--only", "loopback"]);
-    said.has(2, &["nothing can be tested here: cni-conformance: unshare: ENOSPC", "user.max_user_namespaces"]);
+    said.has(3, &["nothing can be tested here: cni-conformance: unshare: ENOSPC", "user.max_user_namespaces"]);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::process::{Command, Output};
 /// A folder of plugins, and room for configs.
 pub(crate) struct Bin(tempfile::TempDir);
 
-/// The exit status and output of the kit.
 pub(crate) struct Said {
     pub(crate) status: Option<i32>,
     pub(crate) stdout: String,
@@ -38,12 +37,10 @@ impl Bin {
         bin
     }
 
-    /// Puts a plugin there.
     pub(crate) fn put(&self, name: &str, script: &str) {
         testns::write_executable(self.path().join(name), format!("#!/bin/sh\n{script}")).unwrap();
     }
 
-    /// Writes a config beside the plugins and returns its path.
     pub(crate) fn config(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path().join(name);
         fs::write(&path, text).unwrap();
@@ -55,7 +52,6 @@ impl Bin {
     }
 }
 
-/// `cni-conformance plugin` on a folder.
 pub(crate) fn plugin(bin: &Bin, arguments: &[&str]) -> Command {
     let mut command = kit(&["plugin", "--bin-dir"]);
     command.arg(bin.path()).args(arguments);
@@ -83,7 +79,6 @@ pub(crate) fn sum(pass: usize, fail: usize, skip: usize, broken: usize) -> Strin
 }
 
 impl Said {
-    /// Checks the status and that each of some texts was said.
     #[track_caller]
     pub(crate) fn has(&self, status: i32, texts: &[&str]) {
         let Self { stdout, stderr, .. } = self;

@@ -101,7 +101,7 @@ fn what_does_not_bind_is_exempt_with_its_reason() {
         r#"{ "folder": ".", "config": { "type": "tuning" }, "unbound": { "version.": "it is of one version" } }"#;
     let file = bin.config("mine.json", config);
     let said = say(kit(&["plugin", "--profile", file.to_str().unwrap(), "--rule", "version.echoes"]));
-    said.has(0, &["1 exempt", "exempt: 1 trial of version.echoes: it is of one version (mine: mine)"]);
+    said.has(0, &["1 exempt", "exempt: 1 trial of version.echoes: it is of one version (tuning: mine)"]);
 }
 
 /// Each plugin of a list is called, ADD forward and DEL backward.

@@ -14,7 +14,6 @@ pub(crate) fn long() -> String {
     format!("{HOSTILE}{}{HOSTILE}", "0123456789".repeat(10_000))
 }
 
-/// Two subjects, two profiles, a rule for each verdict.
 pub(crate) fn run() -> Document {
     let mut trials = Vec::new();
     for (subject, profile) in [("ours", "bridge"), ("ours", "ptp"), ("a <b> & 'c'", "bridge"), ("a <b> & 'c'", "ptp")] {
@@ -53,6 +52,7 @@ fn rules() -> Vec<Asked> {
         level,
         sentence: sentence.to_owned(),
         roles: vec![Role::Interface],
+        harms_others: false,
     };
     let mut rules = vec![
         rule("add.prints-a-result", "SPEC 2, ADD", Level::Must, "ADD prints a result of the version it was asked for."),
@@ -77,7 +77,6 @@ fn rules() -> Vec<Asked> {
     rules
 }
 
-/// A trial; a failed one has two calls.
 pub(crate) fn trial(rule: &str, subject: &str, profile: &str, version: &str, verdict: Verdict) -> Tried {
     let is_failure = matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. });
     let again = format!("cni-conformance plugin --bin-dir x=/opt/cni/bin --only {profile} --rule {rule} --seed 7");
@@ -111,7 +110,6 @@ pub(crate) fn trial(rule: &str, subject: &str, profile: &str, version: &str, ver
     }
 }
 
-/// The whole, of subjects that all have all profiles.
 pub(crate) fn document(subjects: &[&str], profiles: &[&str], rules: Vec<Asked>, trials: Vec<Tried>) -> Document {
     let pairs = subjects.iter().flat_map(|subject| profiles.iter().map(move |profile| (*subject, *profile)));
     Document {

@@ -1,7 +1,7 @@
 //! Each fault of the runtime in small, and the rules that it breaks: the first is the one that it is there for, and
 //! the others cannot be kept while that is broken.
 
-use crate::run_kit::check;
+use crate::run_kit::{check, check_program};
 use std::collections::BTreeSet;
 
 /// Rules that a fault is there for, by which the fault is named; and what else it breaks.
@@ -46,4 +46,35 @@ fn each_fault_is_caught_by_no_rule_that_it_does_not_break() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn the_honest_runtime_keeps_every_rule() {
+    keeps_every_rule("");
+}
+
+#[test]
+fn a_runtime_that_repeats_calls_keeps_every_rule() {
+    keeps_every_rule("repeats");
+}
+
+fn keeps_every_rule(kind: &str) {
+    let checked = check(kind, &["--patience", "20"]);
+    assert_eq!(checked.status, Some(0), "{}{}", checked.failures(), checked.stderr);
+    assert_eq!(checked.failures(), "");
+    // Of each rule something was tried, and what was not is about versions.
+    let passed = checked.rules("pass");
+    let known: Vec<_> = cni_conformance::runtime::rules::all().map(|rule| rule.id).collect();
+    let untried: Vec<_> = known.into_iter().filter(|id| !passed.contains(*id)).collect();
+    assert_eq!(untried, Vec::<&str>::new());
+}
+
+/// Many rules say what must not be called, or must fail: no runtime is to keep them by idleness.
+#[test]
+fn a_runtime_that_does_nothing_keeps_no_rule() {
+    for program in ["/bin/true", "/bin/false"] {
+        let checked = check_program(program, "", &["--patience", "1"]);
+        assert_eq!(checked.status, Some(1), "{program}: {}", checked.stderr);
+        assert_eq!(checked.rules("pass"), std::collections::BTreeSet::new(), "{program}");
+    }
 }

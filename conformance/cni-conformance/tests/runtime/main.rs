@@ -4,7 +4,5 @@
 
 mod ctr;
 mod faults;
-mod honest;
 mod options;
-mod podman;
 mod run_kit;

@@ -18,7 +18,6 @@ const KIND: u8 = 53;
 pub(super) const SERVER: u8 = 54;
 const CLIENT: u8 = 61;
 
-/// The type of a message: option 53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -36,7 +35,6 @@ impl Kind {
         [Self::Discover, Self::Offer, Self::Request, Self::Decline, Self::Ack, Self::Nak, Self::Release];
 }
 
-/// A message of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) kind: Kind,
@@ -124,58 +122,5 @@ impl Asked {
         bytes.push(END);
         bytes.resize(bytes.len().max(300), PAD); // the least that BOOTP's clients take (RFC 1542, section 2.1)
         bytes
-    }
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    /// A message of a client, as long as some options make it.
-    pub(in super::super) fn asking(kind: Kind, client: &[u8], options: &[(u8, [u8; 4])]) -> Vec<u8> {
-        let mut bytes = vec![REQUEST, 1, 6, 0, 1, 2, 3, 4, 0, 0, 0x80, 0];
-        bytes.resize(28, 0);
-        bytes.extend([2, 0, 0, 0, 0, 7]);
-        bytes.resize(COOKIE_AT, 0);
-        bytes.extend(COOKIE);
-        bytes.extend([PAD, KIND, 1, kind as u8, CLIENT, u8::try_from(client.len()).unwrap()]);
-        bytes.extend(client);
-        for (number, value) in options {
-            bytes.extend([*number, 4]);
-            bytes.extend(value);
-        }
-        bytes.push(END);
-        bytes
-    }
-
-    #[test]
-    fn what_a_client_says_is_read() {
-        let asked = read(&asking(Kind::Request, b"me", &[(REQUESTED_ADDRESS, [10, 79, 0, 9])])).unwrap();
-        assert_eq!((asked.kind, asked.client(), asked.has), (Kind::Request, b"me".as_slice(), Ipv4Addr::UNSPECIFIED));
-        assert_eq!(asked.address(REQUESTED_ADDRESS), Some(Ipv4Addr::new(10, 79, 0, 9)));
-        assert_eq!(asked.address(SERVER), None);
-    }
-
-    #[test]
-    fn an_answer_is_the_clients_and_whole() {
-        let asked = read(&asking(Kind::Discover, b"me", &[])).unwrap();
-        let bytes = asked.answer(Kind::Offer, Ipv4Addr::new(10, 79, 0, 9), &[(MASK, [255, 255, 0, 0])]);
-        assert_eq!(bytes.len(), 300);
-        assert_eq!(bytes[..12], [2, 1, 6, 0, 1, 2, 3, 4, 0, 0, 0x80, 0]);
-        assert_eq!(bytes[16..20], [10, 79, 0, 9]);
-        assert_eq!(bytes[28..34], [2, 0, 0, 0, 0, 7]);
-        assert_eq!(bytes[236..250], [99, 130, 83, 99, 53, 1, 2, 1, 4, 255, 255, 0, 0, 255]);
-    }
-
-    #[test]
-    fn half_a_message_is_none() {
-        let whole = asking(Kind::Discover, b"me", &[(SERVER, [10, 79, 0, 1])]);
-        for length in 0..COOKIE_AT + COOKIE.len() {
-            assert_eq!(read(&whole[..length]), None, "{length}");
-        }
-        assert_eq!(read(&whole[..whole.len() - 2]), None, "an option without its end");
-        let mut reply = whole.clone();
-        reply[0] = REPLY;
-        assert_eq!(read(&reply), None);
     }
 }

@@ -1,14 +1,11 @@
 //! SPEC 2, Errors, and what a runtime makes of plugins that answer otherwise than they should.
 
-use crate::finding::Stop;
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::runtime::RuntimeTestbed;
 use crate::runtime::assertions::{End, order};
 use crate::runtime::mock_plugin::{Gate, Order};
-
 use testns::Verb::Add;
 
-/// The cases of `answers.json` that need code.
 pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("answers.busy-executable", busy_executable),
     ("answers.a-child-holds-stdout", child_holds),

@@ -1,7 +1,6 @@
 //! SPEC 3: what a runtime keeps of an attachment, from ADD to DEL.
 
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::runtime::assertions::{End, first_run, order, previous, same};
 use crate::runtime::mock_plugin::{Order, Received};
 use crate::runtime::{Request, RuntimeTestbed};
@@ -11,7 +10,6 @@ use std::path::Path;
 use std::{fs, io};
 use testns::Verb::{Add, Check, Del};
 
-/// The cases of `cached_result.json` that need code.
 pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("lifecycle.del-after-failed-add", del_after_failed_add),
     ("lifecycle.del-of-all-in-0.4.0", del_of_all),

@@ -1,16 +1,12 @@
 //! SPEC 2, Parameters: variables, stdin, and the process itself.
 
 use super::chain::{nothing_collected, places};
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::runtime::assertions::{End, each, runs, same};
 use crate::runtime::mock_plugin::{self, Received};
 use crate::runtime::runtime_testbed::STALE;
 use crate::runtime::{Request, RuntimeTestbed};
-use serde_json::Value;
-use testns::Verb;
 
-/// The cases of `call.json` that need code.
 pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("call.command/ADD", |testbed| command(testbed, Verb::Add)),
     ("call.command/CHECK", |testbed| command(testbed, Verb::Check)),
@@ -189,8 +185,8 @@ fn path(testbed: &RuntimeTestbed, verb: Verb) -> End {
         let has_own = folder.is_some_and(|folder| seen.iter().any(|dir| dir == folder));
         Finding::unless(
             is_there || (!testbed.driver.gives("bin_dir") && has_own),
-            format!("{expected:?} in CNI_PATH"),
-            format!("it was {:?}", call.variable("CNI_PATH")),
+            format!("{} in CNI_PATH", json!(expected)),
+            format!("it was {}", call.variable("CNI_PATH")),
         )?;
     }
     Ok(())

@@ -1,17 +1,13 @@
 //! SPEC 3: adding, checking, deleting an attachment, collecting garbage, asking for the status. In which order plugins
 //! run, what stops them, and what they learn of the result.
 
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::runtime::assertions::{End, first_run, order, plain, previous, same};
 use crate::runtime::mock_plugin::{KEY, Order, Received};
 use crate::runtime::{Request, RuntimeTestbed};
-use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use testns::Verb;
 use testns::Verb::{Add, Check, Del, Gc, Status};
 
-/// The cases of `chain.json` that need code.
 pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("chain.add-gives-last-result", last_result),
     ("chain.check-has-result", |testbed| has_result(testbed, Check)),

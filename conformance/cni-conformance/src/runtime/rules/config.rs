@@ -1,15 +1,12 @@
 //! SPEC 1: how a runtime reads a network's list, and finds the executables that it names.
 
-use crate::finding::Stop;
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::runtime::RuntimeTestbed;
 use crate::runtime::assertions::{End, each, same};
 use crate::runtime::mock_plugin::{PREFIX, Received};
-use serde_json::json;
 use std::fs;
 use testns::Verb::{Add, Check, Del, Gc};
 
-/// The cases of `config.json` that need code.
 pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("config.aside-come-last", aside_come_last),
     ("config.aside-is-validated", aside_is_validated),

@@ -1,15 +1,11 @@
 //! SPEC 3, Deriving request configuration from plugin configuration.
 
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::runtime::RuntimeTestbed;
 use crate::runtime::assertions::{End, each, order, previous, runs, same};
 use crate::runtime::mock_plugin::{KEY, Received};
 use crate::runtime::runtime_testbed::NETWORK;
-use serde_json::{Value, json};
-use testns::Verb;
 
-/// The cases of `derive.json` that need code.
 pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("derive.name-and-version", name_and_version),
     ("derive.name-and-version-to-1.0.0", name_and_version),

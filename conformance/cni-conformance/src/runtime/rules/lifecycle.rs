@@ -1,7 +1,6 @@
 //! SPEC 3, Lifecycle & Ordering: what may happen at the same time, and what twice.
 
-use crate::finding::{Finding, Stop};
-use crate::rule::Code;
+use crate::rules::prelude::*;
 use crate::runtime::assertions::{End, same};
 use crate::runtime::mock_plugin::{Gate, Order, Received};
 use crate::runtime::{FinishedRun, Request, RuntimeTestbed};
@@ -9,14 +8,12 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 use testns::Verb::{Add, Del, Gc};
-use testns::{Attachment, Verb};
 
 /// The time that a second operation gets to show that it does not wait for the first.
 const GRACE: Duration = Duration::from_millis(1500);
 /// The time that an operation gets to show that it runs beside another.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The cases of `lifecycle.json` that need code.
 pub(super) const CASES: &[Code<RuntimeTestbed>] = &[
     ("lifecycle.one-at-a-time/del-during-add", del_during_add),
     ("lifecycle.one-at-a-time/two-interfaces", two_interfaces),

@@ -1,17 +1,15 @@
 //! Cases as data: the steps that the files of rules have, and what each of them does. A case is about one container.
 
-use crate::finding::{Finding, Stop};
 use crate::result_conversion::in_version;
+use crate::rules::prelude::*;
 use crate::rules::step::Left;
 use crate::runtime::assertions::{End, each, order_of, same};
 use crate::runtime::mock_plugin::{Order, Received};
 use crate::runtime::{FinishedRun, Request, RuntimeTestbed};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use std::collections::BTreeMap;
-use testns::Verb;
 
-/// A step of a case.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Step {
@@ -25,7 +23,6 @@ pub(super) enum Step {
     Needs(String),
     /// The request, where it is not the default.
     Request(Asked),
-    /// The runtime does it.
     Does(String),
     /// The runtime is asked to do it, and may fail.
     Runs(String),
@@ -45,6 +42,8 @@ pub(super) enum Step {
     Logs(String),
     /// Each call of the latest verb had this value of a key; `null` says that there is none, or an empty object.
     Key(String, Value),
+    /// Each call with a prevResult, of which there is one, had this value of a key of it.
+    ResultKey(String, Value),
     /// No call of the latest verb had the key.
     NoKey(String),
     /// Each call had the first plugin object, and no more than that and what a runtime adds.
@@ -87,7 +86,6 @@ struct Ordered {
     dies: bool,
 }
 
-/// A request that is not the default.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
@@ -114,7 +112,6 @@ impl Ordered {
 }
 
 impl List {
-    /// The plugin objects.
     fn objects(&self, testbed: &RuntimeTestbed) -> Vec<Value> {
         let object = |place: &u8| {
             let orders = self.orders.get(place).into_iter().flatten();
@@ -137,25 +134,21 @@ impl List {
     }
 }
 
-/// A verb by its name.
 fn verb(name: &str) -> Verb {
     let all = [Verb::Add, Verb::Del, Verb::Check, Verb::Gc, Verb::Status, Verb::Version];
     let found = all.into_iter().find(|verb| verb.to_string() == name);
     found.unwrap_or_else(|| panic!("there is no verb {name}: the case's steps are wrong"))
 }
 
-/// Plays the steps of a case.
 pub(super) fn play(testbed: &RuntimeTestbed, steps: &[Step]) -> End {
     let mut play = Play { testbed, request: None, ran: None, verb: Verb::Add, object: Value::Null };
     steps.iter().try_for_each(|step| play.step(step))
 }
 
-/// A case that is being played.
 struct Play<'a> {
     testbed: &'a RuntimeTestbed,
     request: Option<Request>,
     ran: Option<FinishedRun>,
-    /// The latest verb.
     verb: Verb,
     /// The first plugin object of the list.
     object: Value,
@@ -214,6 +207,11 @@ impl Play<'_> {
                     let is_empty = expected.is_null() && seen.as_object().is_some_and(Map::is_empty);
                     same(key, expected, if is_empty { &Value::Null } else { &seen })
                 })?;
+            }
+            Step::ResultKey(key, expected) => {
+                let mut received = testbed.received_of(self.verb);
+                received.retain(|call| call.config().get("prevResult").is_some());
+                each(&received, |call| same(key, expected, &call.config()["prevResult"][key]))?;
             }
             Step::NoKey(key) => each(&testbed.received_of(self.verb), |call| {
                 let config = call.config();

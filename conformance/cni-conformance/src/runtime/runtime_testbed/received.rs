@@ -12,26 +12,21 @@ use testns::{Output, Verb};
 impl RuntimeTestbed {
     /// The calls that mock plugins received since they were last forgotten, in the order in which they began. Calls
     /// with VERSION are left out: a runtime may ask at any time.
-    #[must_use]
     pub fn received(&self) -> Vec<Received> {
         let forgotten = self.with_state(|state| state.forgotten);
         mock_plugin::calls().into_iter().skip(forgotten).filter(|call| call.verb() != "VERSION").collect()
     }
 
-    /// Returns the calls with one verb.
-    #[must_use]
     pub fn received_of(&self, verb: Verb) -> Vec<Received> {
         self.received().into_iter().filter(|call| call.verb() == verb.to_string()).collect()
     }
 
-    /// Forgets what mock plugins received so far.
     pub fn forget(&self) {
         let count = mock_plugin::calls().len();
         self.with_state(|state| state.forgotten = count);
     }
 
     /// Waits until mock plugins have received something; `false` if that takes too long.
-    #[must_use]
     pub fn receives(&self, deadline: Duration, is_it: impl Fn(&[Received]) -> bool) -> bool {
         let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .unwrap_or_else(|error| panic!("inotify: {error}"));

@@ -1,11 +1,9 @@
 //! From a walk that failed to a few steps that show the same.
 
 use super::{Model, Step, clear, empty};
-use crate::finding::{Finding, Stop};
-use crate::testbed::Testbed;
+use crate::rules::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
-use testns::Remains;
 
 /// The longest time that shrinking tries to do without steps.
 const PATIENCE: Duration = Duration::from_secs(30);
