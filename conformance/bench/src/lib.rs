@@ -3,7 +3,5 @@
 //! Time never decides a test here. What is exact (system calls, messages, processes, bytes) has its limits.
 
 pub mod call_budget;
-pub mod side_by_side;
-
-mod invocation;
 mod scene;
+pub mod side_by_side;

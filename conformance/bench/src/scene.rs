@@ -1,13 +1,12 @@
 //! The calls: networks, and the input of each verb.
 
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-
-use serde_json::{Value, json};
-use testns::{Call, Container, Node, Subject, Verb};
-
-use crate::invocation::Invocation;
+use std::process::Command;
+use std::time::Duration;
+use testns::{Call, Container, Node, Output, Subject, Verb};
 
 /// A network, or a call without any.
 #[derive(Debug, Clone)]
@@ -35,12 +34,26 @@ const MASTER: &str = "uplink";
 const V4: &str = "10.88.0.0/16";
 const V6: &str = "fd00:88::/64";
 
-/// All scenes, in the order of the tables.
 pub(crate) fn all() -> Vec<Scene> {
-    counted().into_iter().chain([full_chain()]).collect()
+    let rules = json!({ "rules": "shared" });
+    let shared = bridge("bridge-masq-shared", with(json!({ "ipMasq": true }), rules.clone()));
+    let iptables = json!({ "backend": "iptables" });
+    let alone = [
+        plugin("portmap", "portmap", LIFE, json!({})),
+        plugin("portmap-shared", "portmap", LIFE, rules.clone()),
+        plugin("firewall", "firewall", LIFE, iptables.clone()),
+        plugin("firewall-shared", "firewall", LIFE, with(iptables, rules)),
+    ];
+    counted().into_iter().chain([full_chain(), shared]).chain(alone).chain([egress()]).collect()
 }
 
-/// The scenes whose calls are counted, in the order of their table.
+/// A bridge, and a firewall with a policy behind it.
+fn egress() -> Scene {
+    let policy = json!({ "deny": ["metadata", "private"] });
+    let firewall = json!({ "type": "firewall", "backend": "iptables", "rules": "shared", "egressPolicy": policy });
+    Scene { is_chain: true, behind: vec![firewall], ..bridge("egress", json!({})) }
+}
+
 pub(crate) fn counted() -> Vec<Scene> {
     vec![
         plugin("version", "bridge", &[Verb::Version], json!({})),
@@ -78,7 +91,6 @@ fn full_chain() -> Scene {
     Scene { is_chain: true, behind, ..bridge("full-chain", json!({ "ipMasq": true })) }
 }
 
-/// A bridge that is the default gateway, with addresses from host-local.
 fn bridge(name: &'static str, own: Value) -> Scene {
     let base = json!({ "bridge": "cni0", "isDefaultGateway": true, "ipam": ipam() });
     plugin(name, "bridge", LIFE, with(base, own))
@@ -98,7 +110,6 @@ fn dual() -> Value {
     json!({ "type": "host-local", "ranges": [[{ "subnet": V4 }], [{ "subnet": V6 }]] })
 }
 
-/// `base` with the keys of `own`, which replace those of the same name.
 fn with(base: Value, own: Value) -> Value {
     match (base, own) {
         (Value::Object(mut all), Value::Object(own)) => {
@@ -110,7 +121,6 @@ fn with(base: Value, own: Value) -> Value {
 }
 
 impl Scene {
-    /// Returns the scene's name, as in the tables.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -151,8 +161,21 @@ impl Scene {
         Ok(node)
     }
 
+    /// The same on a bridge of its own, which has as many ports as its kernel serves well.
+    pub(crate) fn on_bridge(&self, number: usize) -> Self {
+        let mut other = self.clone();
+        if other.config["type"] == "bridge" {
+            other.config["bridge"] = json!(format!("other{number}"));
+            other.config["ipam"] = json!({ "type": "host-local", "subnet": format!("10.{}.0.0/16", 100 + number) });
+        }
+        other
+    }
+
     /// Returns a verb's call for a pod; CHECK and DEL get ADD's result, if there is one.
     pub(crate) fn call(&self, verb: Verb, node: &Node, pod: &Container, result: &Value) -> Invocation {
+        if self.config["type"] == "portmap" || self.config["type"] == "firewall" {
+            return self.call_behind_none(verb, node, pod);
+        }
         if self.is_chain {
             return Invocation::of_cnitool(node, &verb.to_string(), pod.namespace().path());
         }
@@ -160,7 +183,18 @@ impl Scene {
         Invocation::of_plugin(&if result.is_null() { call } else { call.prev_result(result) }, node)
     }
 
-    /// The conflist of a chain.
+    /// Returns the call of a plugin that reads of the container in the result alone, which is made up: an address, and for portmap a port.
+    fn call_behind_none(&self, verb: Verb, node: &Node, pod: &Container) -> Invocation {
+        let number: u16 = pod.id().rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default();
+        let [high, low] = number.to_be_bytes();
+        let interface = json!({ "name": "eth0", "sandbox": pod.namespace().path() });
+        let ip = json!({ "address": format!("10.88.{high}.{low}/16"), "interface": 0 });
+        let result = json!({ "cniVersion": "1.0.0", "interfaces": [interface], "ips": [ip] });
+        let port = json!({ "hostPort": 10_000 + number, "containerPort": 80, "protocol": "tcp" });
+        let config = with(self.config.clone(), json!({ "runtimeConfig": { "portMappings": [port] } }));
+        Invocation::of_plugin(&Call::new(verb, &config, pod).prev_result(&result), node)
+    }
+
     fn conflist(&self) -> Value {
         let mut first = self.config.clone();
         if let Value::Object(keys) = &mut first {
@@ -169,5 +203,49 @@ impl Scene {
         }
         let plugins: Vec<_> = std::iter::once(&first).chain(&self.behind).collect();
         json!({ "cniVersion": "1.0.0", "name": NETWORK, "plugins": plugins })
+    }
+}
+
+/// A call takes milliseconds, a hundred times that under valgrind.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Invocation {
+    pub(crate) executable: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) stdin: String,
+}
+
+impl Invocation {
+    pub(crate) fn of_plugin(call: &testns::Call, node: &Node) -> Self {
+        let (executable, environment, stdin) = call.invocation(node);
+        Self { executable, arguments: Vec::new(), environment, stdin }
+    }
+
+    pub(crate) fn of_cnitool(node: &Node, verb: &str, netns: &Path) -> Self {
+        let netns = netns.display().to_string();
+        let environment = [("CNI_PATH", node.bin_dir()), ("NETCONFPATH", PathBuf::from(crate::scene::NET_D))];
+        Self {
+            executable: node.work_dir().join("cnitool"),
+            arguments: vec![verb.to_lowercase(), crate::scene::NETWORK.to_owned(), netns],
+            environment: environment.map(|(name, path)| (name.to_owned(), path.display().to_string())).to_vec(),
+            stdin: String::new(),
+        }
+    }
+
+    pub(crate) fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Makes it behind `before`, a program that runs programs, or by itself.
+    pub(crate) fn run(&self, before: &[String]) -> Output {
+        let mut arguments = before.iter().cloned().chain([self.executable.display().to_string()]);
+        let mut command = Command::new(arguments.next().unwrap_or_default());
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        command.args(arguments).args(&self.arguments).env_clear().envs(environment);
+        testns::run(command, self.stdin.as_bytes(), DEADLINE)
     }
 }

@@ -21,11 +21,15 @@ use nix::sys::time::TimeValLike;
 use serde_json::Value;
 use testns::{Container, Node, Subject, Verb};
 
-use crate::invocation::DEADLINE;
+use crate::scene::DEADLINE;
 use crate::scene::{self, Scene};
 
 /// Nodes that each subject has for a row, one after the other.
 const ROUNDS: u32 = 4;
+/// Ports of each other bridge.
+const PORTS: usize = 250;
+/// The number of the first pod on another bridge.
+const FIRST_OTHER: usize = 20_000;
 /// The unit of the kernel's CPU times: `USER_HZ`.
 const TICKS_PER_SECOND: u64 = 100;
 /// Where the programs that the reference needs are.
@@ -44,7 +48,7 @@ pub struct Options {
     /// So many callers at a time, 1, 8 and 64 otherwise; may be repeated
     #[arg(long, value_name = "N")]
     at_once: Vec<NonZeroUsize>,
-    /// Has this on the node beforehand: pods=N, links=N, or rules=N of other software
+    /// Has this on the node beforehand: pods=N, others=N (pods on bridges of their own), links=N, or rules=N of other software
     #[arg(long, value_name = "WHAT=N", value_parser = beside)]
     beside: Option<(Beside, usize)>,
     /// Folders with `cni-plugins`, or with an executable for each plugin; chains are called by the first `cnitool` in one of them
@@ -59,6 +63,7 @@ pub struct Options {
 #[derive(Debug, Clone, Copy)]
 enum Beside {
     Pods,
+    Others,
     Links,
     Rules,
 }
@@ -78,9 +83,10 @@ fn beside(text: &str) -> Result<(Beside, usize), String> {
     let (what, count) = text.split_once('=').ok_or("WHAT=N is wanted")?;
     let what = match what {
         "pods" => Beside::Pods,
+        "others" => Beside::Others,
         "links" => Beside::Links,
         "rules" => Beside::Rules,
-        _ => return Err("WHAT is pods, links or rules".to_owned()),
+        _ => return Err("WHAT is pods, others, links or rules".to_owned()),
     };
     count.parse().map(|count| (what, count)).map_err(|error| format!("{count:?}: {error}"))
 }
@@ -118,7 +124,6 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|row| row == scene.name)
     }
 
-    /// Measures a row and returns its table.
     fn measure(&self, scene: &Scene, at_once: usize) -> Result<String, String> {
         let mut costs: Vec<Vec<Cost>> = Vec::new();
         costs.resize_with(self.subjects.len(), || scene.verbs.iter().map(|_| Cost::default()).collect());
@@ -155,6 +160,7 @@ impl Options {
         let mut before = 1;
         match self.beside {
             Some((Beside::Pods, count)) => before += count,
+            Some((Beside::Others, count)) => self.add_others(scene, &node, count)?,
             Some((Beside::Links, count)) => node.host().crowd_links(count),
             Some((Beside::Rules, count)) => node.host().crowd_nft(count),
             None => {}
@@ -178,6 +184,16 @@ impl Options {
             }
         }
         Ok(costs)
+    }
+
+    /// Adds pods on other bridges: what they cost is not that the kernel sends each broadcast to all ports of one.
+    fn add_others(&self, scene: &Scene, node: &Node, count: usize) -> Result<(), String> {
+        for (number, from) in (0..count).step_by(PORTS).enumerate() {
+            let names = (from..count.min(from + PORTS)).map(|pod| format!("pod-{:05}", FIRST_OTHER + pod));
+            let pods: Vec<_> = names.map(|name| (node.container_named(&name), Value::Null)).collect();
+            all(&scene.on_bridge(number), Verb::Add, node, &pods, 1)?;
+        }
+        Ok(())
     }
 
     fn table(&self, scene: &Scene, at_once: usize, costs: &mut [Vec<Cost>]) -> String {

@@ -71,7 +71,6 @@ fn tar(folder: &Path, archive: &Path) {
     assert_eq!(output.code(), 0, "tar: {}", output.stderr);
 }
 
-/// The machine's architecture by its name in images.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

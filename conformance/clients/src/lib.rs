@@ -6,7 +6,7 @@
 //! as a test would.
 //!
 //! ```no_run
-//! let Some(node) = clients::RuntimeNode::with_programs(&["containerd", "ctr", "runc"]) else {
+//! let Some(node) = clients::RuntimeNode::with(clients::Whose::Ours, &["containerd", "ctr", "runc"]) else {
 //!     return; // it said SKIP, and why
 //! };
 //! let image = clients::Image::busybox(&node, "localhost/busybox:1", &["sh"]);

@@ -16,9 +16,7 @@ const PROGRAM_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 /// The side whose plugins a node has under the names that both sides have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// Ours alone.
     Ours,
-    /// The reference's alone, to compare with.
     Reference,
 }
 
@@ -30,23 +28,14 @@ pub struct RuntimeNode {
     node: Node,
 }
 
-/// The content of a cache entry in `/var/lib/cni/results`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cached {
-    /// The file.
     pub path: PathBuf,
-    /// The entry as JSON.
     pub entry: Value,
 }
 
 impl RuntimeNode {
-    /// A node with our plugins, if these programs are installed and containers can be started; else says `SKIP` and why.
-    #[track_caller]
-    pub fn with_programs(programs: &[&str]) -> Option<Self> {
-        Self::with(Whose::Ours, programs)
-    }
-
-    /// As [`RuntimeNode::with_programs`], with plugins of either side.
+    /// A node with plugins, if these programs are installed and containers can be started; else says `SKIP` and why.
     #[track_caller]
     pub fn with(whose: Whose, programs: &[&str]) -> Option<Self> {
         if let Some(why) = obstacle(programs) {
@@ -142,7 +131,6 @@ impl RuntimeNode {
 }
 
 impl Cached {
-    /// The addresses of the result, with prefix lengths.
     pub fn addresses(&self) -> Vec<String> {
         let ips = self.entry["result"]["ips"].as_array().into_iter().flatten();
         ips.filter_map(|ip| ip["address"].as_str()).map(str::to_owned).collect()
@@ -181,7 +169,6 @@ fn cover(folder: &str) {
     mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some("mode=0755")).unwrap();
 }
 
-/// Time for one step of a runtime.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 const AGAIN: Duration = Duration::from_millis(10);

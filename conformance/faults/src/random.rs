@@ -1,11 +1,9 @@
 //! Random numbers that are the same in every run.
 
-/// A sequence of random numbers (xorshift).
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
     pub fn from_seed(seed: u64) -> Self {
         let mut numbers = Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         (0..8).for_each(|_| {
@@ -14,7 +12,6 @@ impl Random {
         numbers
     }
 
-    /// A number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -22,12 +19,10 @@ impl Random {
         usize::try_from(self.0 >> 32).expect("32 bits") % limit
     }
 
-    /// True once in this many times, on average.
     pub fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 
-    /// Picks one of the items.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

@@ -1,18 +1,15 @@
-//! Settings of a run, from environment variables: `TARGET_WHAT` for the target `--test target`, as `HISTORY_SEED` or `LOAD_SECONDS`.
+//! Settings of a run, from environment variables: `TARGET_WHAT` for the target `--test target`, as `HISTORY_SEED`.
 
 #![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
 
-/// The text of a variable, if it is set.
 pub fn text(variable: &str) -> Option<String> {
     std::env::var(variable).ok()
 }
 
-/// The number in a variable, if it is set.
 pub fn number(variable: &str) -> Option<u64> {
     text(variable).map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// The number in a variable, or another one if it is not set.
 pub fn number_or(variable: &str, otherwise: u64) -> u64 {
     number(variable).unwrap_or(otherwise)
 }

@@ -8,12 +8,10 @@ pub fn has_reference() -> bool {
     testns::reference_or_skip(std::thread::current().name().unwrap_or("test")).is_some()
 }
 
-/// A fresh node.
 pub fn node() -> Node {
     Node::with(&Subject::ours())
 }
 
-/// The call, made with one of the two sets.
 pub fn by(who: Who, node: &Node, plugin: &str, call: Call) -> Call {
     let folder = match who {
         Who::Ours => node.bin_dir().display().to_string(),

@@ -54,7 +54,7 @@ pub fn dhcp_ipv6_answer(data: &[u8]) {
         assert!(0 < renew_seconds && renew_seconds <= rebind_seconds && rebind_seconds <= seconds);
         assert!(preferred_seconds <= seconds && (seconds == INFINITE || renew_seconds < seconds));
         let mut result = cni_spec::AddResult::default();
-        ipv6::Given::Leased(lease.clone()).extend(&mut result);
+        ipv6::Given::Leased(lease.clone()).extend(&mut result, true);
         let words = result.dns.nameservers.iter().chain(&result.dns.search);
         assert!(
             words.into_iter().all(|word| !word.is_empty() && !word.contains(char::is_whitespace)),

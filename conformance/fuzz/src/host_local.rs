@@ -1,7 +1,7 @@
 //! Input of host-local: its keys, its files, resolv.conf.
 
-use crate::draw::Draw;
 use crate::invariants;
+use crate::netlink::Draw;
 use cni_spec::{Attachment, CniArgs, ConfObject, ContainerId, FromAnyConf, FromConf, IfName, NetworkName};
 use host_local::address::{Address, Family};
 use host_local::conf::{Conf, Removal};
@@ -54,7 +54,6 @@ fn goes_round(order: &[Span], ranges: impl Iterator<Item = Span>) {
     assert!(parts.next().is_none());
 }
 
-/// An address and the name of its file are one to one.
 fn address_holds(address: Address) {
     let name = address.to_string();
     invariants::stays_in_its_folder(&name);

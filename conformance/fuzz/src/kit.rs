@@ -2,7 +2,6 @@
 
 use crate::invariants;
 use cni_conformance::{Profile, fuzzing, result_validation, spec_version};
-use pods::quantity::parse;
 
 /// The output of a plugin, behind a byte for its exit status.
 pub fn kit_answer(data: &[u8]) {
@@ -45,24 +44,4 @@ pub fn kit_mounts(data: &[u8]) {
     let behind = fuzzing::mounts(&[ROOT, data].concat());
     assert_eq!(behind.first().map(|place| place.as_os_str().as_encoded_bytes()), Some(&b"/"[..]));
     assert_eq!(behind.get(1..), Some(&alone[..]));
-}
-
-/// The quantities of bandwidth annotations.
-pub fn quantity(data: &[u8]) {
-    let text = &*invariants::text(data);
-    match parse(text) {
-        Ok(value) => {
-            let (sign, unsigned) = match text.strip_prefix('-') {
-                Some(unsigned) => (-1, unsigned),
-                None => (1, text.strip_prefix('+').unwrap_or(text)),
-            };
-            assert_eq!(parse(&format!("-{unsigned}")), Ok(-sign * value), "the other sign");
-            assert_eq!(parse(&format!("0{unsigned}")), parse(unsigned), "a zero more in front");
-        }
-        Err(error) => is_one_line(&error.to_string()),
-    }
-}
-
-fn is_one_line(text: &str) {
-    assert!(!text.is_empty() && !text.contains(['\n', '\r']), "{text:?} is not one line");
 }

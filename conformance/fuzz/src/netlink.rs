@@ -1,14 +1,15 @@
 //! Answers of the kernel over routing netlink, and requests to it.
 
-use crate::draw::Draw;
 use crate::invariants;
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::bridge_port::{self, Vlans};
-use netops::fuzzing::{Decoded, announced, decode, encoded, lock_holder};
+use netops::fuzzing::{Decoded, announced, decode, encoded, lock_holder, nft_encoded};
 use netops::link::{self, Bridge, Link, Mac, Port, Target};
+use netops::nft::{Body, Change, Element, Family, RuleInfo, Transaction, parse_replies};
 use netops::route::{self, Route};
 use netops::sysctl::Key;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The bytes of one read.
 pub fn netlink_read(data: &[u8]) {
@@ -112,5 +113,123 @@ pub fn kernel_values(data: &[u8]) {
     assert_eq!(Key::new(&parts).is_ok(), parts.iter().all(is_name));
     for id in ["fe:00:12", ""] {
         assert!(lock_holder(text, id).is_none_or(|process| process > 0 && text.contains(id)));
+    }
+}
+
+/// The bytes of one read.
+pub fn nft_replies(data: &[u8]) {
+    let replies = parse_replies(data);
+    assert!(replies.len() <= data.len() / 16);
+    for reply in replies {
+        match reply.body {
+            Body::Rule(rule) => rule_is_kept(rule),
+            Body::Elements(all) => all.into_iter().for_each(element_is_kept),
+            Body::Ack
+            | Body::Refused { .. }
+            | Body::Done
+            | Body::Table(_)
+            | Body::Chain(_)
+            | Body::Generation(_)
+            | Body::Other(_) => {}
+        }
+    }
+}
+
+/// The message that makes this change, read as if the kernel had sent it.
+fn read_back(change: Change) -> Option<Body> {
+    // Parts that a length field cannot say are refused.
+    let bytes = nft_encoded(&Transaction::new(vec![change]), 7)?;
+    let mut replies = parse_replies(&bytes);
+    assert_eq!(replies.iter().map(|reply| reply.seq).collect::<Vec<_>>(), [7, 8, 9], "begin, change, end");
+    Some(replies.swap_remove(1).body)
+}
+
+/// Nothing of a rule gets lost on the way to the kernel, known expressions or not.
+fn rule_is_kept(rule: RuleInfo) {
+    for expr in &rule.exprs {
+        assert!(expr.to_string().starts_with("[ "));
+    }
+    for family in [Family::Ip, Family::Ip6] {
+        let says = cni_filter::fuzzing::nft_rule(&rule.clone().of(family)).map(|rule| rule.to_string());
+        assert!(says.is_none_or(|text| !text.contains('\n')));
+    }
+    let sent = rule.clone().of(Family::Ip);
+    let Some(Body::Rule(back)) = read_back(Change::AppendRule(sent)) else { return };
+    assert_eq!((&back.table, &back.chain, &back.exprs), (&rule.table, &rule.chain, &rule.exprs));
+    is_cut(back.comment, rule.comment);
+}
+
+/// Nothing of an element gets lost on the way to the kernel.
+fn element_is_kept(element: Element) {
+    let Some(Body::Elements(back)) = read_back(Change::AddElement(element.clone())) else { return };
+    let [back] = &back[..] else { panic!("{back:?}") };
+    assert_eq!((&back.set, &back.key, &back.data), (&element.set, &element.key, &element.data));
+    is_cut(back.comment.clone(), element.comment);
+}
+
+/// A comment that is too long for its field is cut at its end.
+fn is_cut(back: Option<String>, comment: Option<String>) {
+    assert_eq!(back.is_some(), comment.is_some());
+    let (back, comment) = (back.unwrap_or_default(), comment.unwrap_or_default());
+    assert!(comment.starts_with(&back) && (back == comment || back.len() > 250), "{back:?} of {comment:?}");
+}
+
+/// The rest of the bytes.
+pub(crate) struct Draw<'a>(&'a [u8]);
+
+impl<'a> Draw<'a> {
+    pub(crate) fn new(data: &'a [u8]) -> Self {
+        Self(data)
+    }
+
+    fn bytes<const COUNT: usize>(&mut self) -> [u8; COUNT] {
+        [(); COUNT].map(|()| self.byte())
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((byte, rest)) => {
+                self.0 = rest;
+                *byte
+            }
+            None => 0,
+        }
+    }
+
+    pub(crate) fn flag(&mut self) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    pub(crate) fn number(&mut self) -> u32 {
+        u32::from_le_bytes(self.bytes())
+    }
+
+    pub(crate) fn number16(&mut self) -> u16 {
+        u16::from_le_bytes(self.bytes())
+    }
+
+    pub(crate) fn ipv4(&mut self) -> Ipv4Addr {
+        self.bytes::<4>().into()
+    }
+
+    pub(crate) fn ipv6(&mut self) -> Ipv6Addr {
+        self.bytes::<16>().into()
+    }
+
+    pub(crate) fn network(&mut self) -> IpNetwork {
+        let (address, bits): (IpAddr, u8) =
+            if self.flag() { (self.ipv6().into(), 129) } else { (self.ipv4().into(), 33) };
+        let prefix = self.byte() % bits;
+        IpNetwork::new(address, prefix).expect("the prefix is of the family")
+    }
+
+    /// Draws a name of one to fifteen letters.
+    pub(crate) fn name(&mut self) -> String {
+        let length = self.byte() % 15 + 1;
+        (0..length).map(|_| char::from(b'a' + self.byte() % 26)).collect()
+    }
+
+    pub(crate) fn maybe<T>(&mut self, draw: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.flag().then(|| draw(self))
     }
 }

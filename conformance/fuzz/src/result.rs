@@ -57,13 +57,15 @@ fn as_said_by(version: SpecVersion, result: &AddResult) -> AddResult {
     let plain = |route: &Route| Route::new(route.dst, route.gw);
     match version {
         SpecVersion::V0_3_0 | SpecVersion::V0_3_1 | SpecVersion::V0_4_0 => {
-            AddResult { interfaces: result.interfaces.iter().map(old_interface).collect(), ..result.clone() }
+            let mut old = result.clone();
+            old.interfaces = result.interfaces.iter().map(old_interface).collect();
+            old
         }
         SpecVersion::V0_1_0 | SpecVersion::V0_2_0 => {
-            let mut all = AddResult { dns: result.dns.clone(), ..AddResult::default() };
+            let mut all = AddResult::of_addresses(Vec::new(), Vec::new(), result.dns.clone());
             for is_v4 in [true, false] {
                 let Some(ip) = result.ips.iter().find(|ip| ip.address.is_ipv4() == is_v4) else { continue };
-                all.ips.push(cni_spec::Ip { interface: None, ..ip.clone() });
+                all.ips.push(cni_spec::Ip::new(ip.address, ip.gateway));
                 all.routes.extend(result.routes.iter().filter(|route| route.dst.is_ipv4() == is_v4).map(plain));
             }
             all
@@ -73,8 +75,7 @@ fn as_said_by(version: SpecVersion, result: &AddResult) -> AddResult {
 }
 
 fn old_interface(interface: &Interface) -> Interface {
-    let Interface { name, mac, sandbox, .. } = interface.clone();
-    Interface { name, mac, sandbox, ..Interface::default() }
+    Interface::new(&interface.name).mac(&interface.mac).sandbox(&interface.sandbox)
 }
 
 /// No reader of a result needs to know what null means.

@@ -2,15 +2,15 @@
 
 use crate::{invariants, result};
 use cni_spec::{CniError, Code, ConfObject, NetworkName, SpecVersion, json};
-use libcni::{Attachment, AttachmentId, CapabilityArgs, NetworkConf, PluginObject, fuzzing};
+use libcni::{AttachmentId, CapabilityArgs, NetworkConf, PluginObject, RuntimeConf, fuzzing};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 const RESULT: &str = r#"{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}"#;
 
-fn attachment() -> Attachment {
+fn attachment() -> RuntimeConf {
     let attachment =
-        Attachment::new("c1", "eth0").and_then(|attachment| attachment.capability("mac", &"0a:00:00:00:00:05"));
+        RuntimeConf::new("c1", "eth0").and_then(|attachment| attachment.capability("mac", &"0a:00:00:00:00:05"));
     attachment.expect("these names are valid").netns("/run/netns/a").arg("K", "V").expect("a pair")
 }
 
@@ -44,7 +44,7 @@ fn stdin_holds(
     network: &NetworkConf,
     plugin: &PluginObject,
     prev_result: Option<&str>,
-    attachment: Option<&Attachment>,
+    attachment: Option<&RuntimeConf>,
     valid: Option<&[AttachmentId]>,
 ) {
     let stdin = fuzzing::stdin(network, plugin, prev_result, attachment, valid);
@@ -118,7 +118,6 @@ pub fn capability_args(data: &[u8]) {
     assert!(args.iter().all(|(name, value)| args.find(name) == Some(value)));
 }
 
-/// A plugin's answer to VERSION.
 pub fn version_reply(data: &[u8]) {
     match fuzzing::version_info(data) {
         Ok(info) => {

@@ -49,7 +49,6 @@ fn path(text: &str) {
     assert_eq!(PluginPath::parse(&path.to_string()), path);
 }
 
-/// Version numbers: their order is that of the versions.
 pub fn version(data: &[u8]) {
     let text = &*invariants::text(data);
     let number = match parse_number(text) {

@@ -4,8 +4,6 @@
 //! or another reply is printed than the one that was given, or something is done to the node besides. All of them are
 //! one executable, which acts as the plugin by whose name it is called and as the mutant by whose name its folder is
 //! called; in a folder of any other name it is honest. So all verbs can be wrong, also those that have no config.
-//!
-//! [`excused`] has the rules that no mutant can break.
 
 use cni_plugins::ENTRIES;
 use serde::Deserialize;
@@ -14,7 +12,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 mod delegate;
-pub mod excused;
 mod memory;
 mod mutant_call;
 mod side_effect;
@@ -23,29 +20,23 @@ pub mod wrong;
 pub use mutant_call::MutantCall;
 use skel::Reply;
 
-/// A plugin that breaks a rule.
 #[derive(Debug)]
 pub struct Mutant {
-    /// The row of the mutant.
     pub row: Row,
-    /// The mutant's fault.
     pub act: fn(&MutantCall) -> Reply,
 }
 
-/// A mutant's fault by the name of the mutant.
 pub(crate) type Act = (&'static str, fn(&MutantCall) -> Reply);
 
 /// A mutant as `wrong.json` has it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The mutant's fault, and the name of its folder.
     pub name: &'static str,
     /// The mutant whose fault it has, if that is not its own.
     acts_as: Option<&'static str>,
     /// The built-in profile of the kit with which it is tried. Its executable is the one that is wrong.
     pub profile: &'static str,
-    /// The rule that it breaks.
     pub rule: &'static str,
     /// Other rules that a plugin which breaks this one breaks as well.
     #[serde(default)]
@@ -59,7 +50,6 @@ pub struct Row {
     /// How the honest plugin is tried with the mutant's rule.
     #[serde(default)]
     pub honest: Honest,
-    /// The versions with which the mutant is tried.
     #[serde(default = "newest")]
     pub versions: Vec<&'static str>,
     /// Folders that its profile names, as it writes to them.
@@ -92,11 +82,10 @@ impl Deref for Mutant {
     }
 }
 
-/// The executable's whole `main`.
 pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let (called_as, mutant) = (words.first().cloned().unwrap_or_default(), this());
-    if mutant.is_some_and(|mutant| !wrong::daemon::starts(mutant.name, &words)) {
+    if mutant.is_some_and(|mutant| !wrong::del::starts(mutant.name, &words)) {
         return ExitCode::FAILURE;
     }
     if let Some(ended) = dhcp::run_if_asked(words.iter().cloned()) {

@@ -10,37 +10,30 @@ fn path(key: &str) -> PathBuf {
     PathBuf::from(FOLDER).join(key.replace('/', "_"))
 }
 
-/// Remembers a key.
 pub(crate) fn mark(key: &str) {
     note(key, "");
 }
 
-/// Remembers a text under a key.
 pub(crate) fn note(key: &str, text: &str) {
     fs::create_dir_all(FOLDER).and_then(|()| fs::write(path(key), text)).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The text of a key.
 pub(crate) fn find(key: &str) -> Option<String> {
     fs::read_to_string(path(key)).ok()
 }
 
-/// Whether a key is remembered.
 pub(crate) fn has(key: &str) -> bool {
     path(key).exists()
 }
 
-/// Forgets a key; whether it was remembered.
 pub(crate) fn forget(key: &str) -> bool {
     fs::remove_file(path(key)).is_ok()
 }
 
-/// Forgets everything.
 pub(crate) fn forget_all() {
     fs::remove_dir_all(FOLDER).ok();
 }
 
-/// The texts of keys that begin so.
 pub(crate) fn find_all(start: &str) -> Vec<String> {
     let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));

@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 #[derive(Clone)]
 pub struct MutantCall {
-    /// The call's variables.
     pub env: Environment,
     stdin: Result<Rc<[u8]>, CniError>,
     entry: &'static Entry,
@@ -45,7 +44,6 @@ impl MutantCall {
         self.asks(verb) && self.env.check(Some(verb)).is_ok() && is_name(text("name")) && is_spoken
     }
 
-    /// Returns whether the call asks for this verb, valid or not.
     pub fn asks(&self, verb: Command) -> bool {
         self.env.find_command() == Some(verb)
     }
@@ -55,7 +53,6 @@ impl MutantCall {
         self.config()["ipam"]["type"] == "kit-ipam"
     }
 
-    /// Whether `CNI_NETNS` and prevResult are there.
     pub fn has_all(&self) -> bool {
         self.has_netns() && self.config().get("prevResult").is_some()
     }
@@ -66,7 +63,6 @@ impl MutantCall {
         serde_json::from_slice::<Value>(&ledger).unwrap_or_default()["orders"][verb.as_str()].clone()
     }
 
-    /// The honest plugin's reply and effect.
     pub fn honest(&self) -> Reply {
         if self.env.command.is_empty() {
             return self.about();
@@ -93,22 +89,18 @@ impl MutantCall {
         Reply::default()
     }
 
-    /// The whole of stdin.
     pub fn stdin(&self) -> &[u8] {
         self.stdin.as_deref().unwrap_or_default()
     }
 
-    /// Whether stdin could be read.
     pub fn has_stdin(&self) -> bool {
         self.stdin.is_ok()
     }
 
-    /// The network config; `null` if stdin is none.
     pub fn config(&self) -> Value {
         serde_json::from_slice(self.stdin()).unwrap_or_default()
     }
 
-    /// The same call with another config; the very same if stdin is no JSON.
     pub fn with_config(&self, change: impl FnOnce(&mut Value)) -> Self {
         let mut config = self.config();
         if !config.is_object() {
@@ -118,12 +110,10 @@ impl MutantCall {
         self.with_stdin(config.to_string())
     }
 
-    /// The same call with another stdin.
     pub fn with_stdin(&self, stdin: impl Into<Vec<u8>>) -> Self {
         Self { stdin: Ok(stdin.into().into()), ..self.clone() }
     }
 
-    /// The same call with other variables.
     pub fn with_env(&self, change: impl FnOnce(&mut Environment)) -> Self {
         let mut changed = self.clone();
         change(&mut changed.env);
@@ -135,7 +125,6 @@ impl MutantCall {
         format!("{}-{}", self.env.container_id, self.env.ifname)
     }
 
-    /// An error.
     pub fn refuse(&self, code: u32, msg: &str) -> Reply {
         let version = self.config()["cniVersion"].as_str().unwrap_or("1.1.0").to_owned();
         let object = json!({ "cniVersion": version, "code": code, "msg": msg });
@@ -173,18 +162,15 @@ impl MutantCall {
         if is_so { self.with_env(change).honest() } else { self.honest() }
     }
 
-    /// Whether `CNI_NETNS` is a network namespace.
     pub fn has_netns(&self) -> bool {
         Netns::open(&self.env.netns).is_ok_and(|netns| Kernel::in_netns(&netns).is_ok())
     }
 
-    /// Whether `CNI_NETNS` is the plugin's own namespace.
     pub fn has_own_netns(&self) -> bool {
         let inode = |path: &str| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
         inode(&self.env.netns) == inode("/proc/self/ns/net")
     }
 
-    /// The honest plugin's reply, changed if it is a success of this verb.
     pub fn on(&self, verb: Command, change: impl FnOnce(&mut Value)) -> Reply {
         let reply = self.honest();
         match self.is(verb) && reply.exit == 0 {
@@ -220,7 +206,6 @@ impl MutantCall {
         }
     }
 
-    /// The honest plugin's reply, changed if it is an error.
     pub fn on_error(&self, change: impl FnOnce(&mut Value)) -> Reply {
         let reply = self.honest();
         match reply.exit {
@@ -238,7 +223,6 @@ impl MutantCall {
         reply
     }
 
-    /// The container's namespace.
     pub fn container(&self) -> Kernel {
         let netns = Netns::open(&self.env.netns).unwrap_or_else(|error| panic!("no container: {error}"));
         Kernel::in_netns(&netns).unwrap_or_else(|error| panic!("no container: {error}"))

@@ -13,12 +13,10 @@ pub(crate) fn done<T>(result: Result<T, OpError>) -> T {
     result.unwrap_or_else(|error| panic!("{error}: {}", error.details()))
 }
 
-/// Changes something.
 pub(crate) fn run(net: &Kernel, request: Request) {
     done(net.run(request));
 }
 
-/// Makes a link that was not asked for, unless it is there.
 pub(crate) fn make_link(net: &Kernel, name: &str) {
     if done(link::find(net, name)).is_none() {
         run(net, link::create_bridge(name, &Bridge::default()));
@@ -31,7 +29,6 @@ pub(crate) fn remove_link(net: &Kernel, name: &str) {
     }
 }
 
-/// Renames a link, if it is there and nothing has its new name.
 pub(crate) fn rename_link(net: &Kernel, name: &str, new: &str) {
     if let Some(link) = done(link::find(net, name))
         && done(link::find(net, new)).is_none()

@@ -11,13 +11,10 @@ use crate::netlink::{Attributes, Socket, u16_at, u32_at};
 const RTM_GETADDR: u16 = 22;
 const RTM_GETNEIGH: u16 = 30;
 
-/// An address of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub link: String,
-    /// The address.
     pub ip: IpAddr,
-    /// The address's prefix length.
     pub prefix: u8,
     /// Scope: 0 global, 253 link, 254 host.
     pub scope: u8,
@@ -29,14 +26,12 @@ pub struct Address {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
     pub link: String,
-    /// The neighbour's address.
     pub ip: IpAddr,
     /// The neighbour's hardware address in hex.
     pub mac: String,
 }
 
 impl Address {
-    /// IPv6 duplicate address detection is still under way.
     pub fn is_tentative(&self) -> bool {
         self.flags & 0x40 != 0
     }
@@ -57,7 +52,6 @@ impl Namespace {
     }
 }
 
-/// Addresses of the thread's namespace.
 pub(crate) fn addresses(names: &Names) -> Vec<Address> {
     let dump = Socket::route().dump(RTM_GETADDR, &[0; 8]).must("list addresses");
     let parse = |body: &[u8]| {

@@ -68,12 +68,10 @@ impl Background {
         }
     }
 
-    /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).must("send a signal");
     }
 
-    /// Sends a signal and waits for the end; returns all lines.
     pub fn end(&mut self, signal: Signal) -> String {
         self.signal(signal);
         self.child.wait().must("wait for the process");
@@ -99,12 +97,10 @@ impl Background {
         }
     }
 
-    /// The lines that waits have passed.
     pub fn seen(&self) -> &[String] {
         &self.seen
     }
 
-    /// The process' pid.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -14,7 +14,6 @@ use crate::{Attachment, Node};
 /// Time limit of a plugin, after which the test fails: many run at once on small machines.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The verb of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Add,
@@ -40,7 +39,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of the plugin that `config` names in `type`.
     pub fn new(verb: Verb, config: impl fmt::Display, attachment: impl Into<Attachment>) -> Self {
         Self {
             verb,
@@ -58,7 +56,6 @@ impl Call {
         self
     }
 
-    /// Sets `CNI_ARGS`.
     pub fn args(self, args: &str) -> Self {
         self.variable("CNI_ARGS", args)
     }
@@ -89,13 +86,11 @@ impl Call {
         self
     }
 
-    /// Sets the time limit of the call, 60 s by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Makes the call.
     #[track_caller]
     pub fn run(&self, node: &Node) -> Reply {
         let mut command = Command::new(self.executable(node));
@@ -171,12 +166,10 @@ impl fmt::Display for Verb {
     }
 }
 
-/// A plugin's answer.
 #[derive(Debug, Clone)]
 #[must_use = "a reply says whether the call succeeded"]
 pub struct Reply {
     call: String,
-    /// Status, stdout and stderr, unchanged.
     pub output: Output,
 }
 

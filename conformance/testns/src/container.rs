@@ -31,7 +31,6 @@ pub enum Remains {
 }
 
 impl Remains {
-    /// All states, for a test that goes through them.
     pub const ALL: [Self; 4] = [Self::Alive, Self::Gone, Self::PlainFile, Self::EmptyPath];
 }
 
@@ -52,22 +51,18 @@ impl Container {
         Self { id: id.to_owned(), namespace: Namespace::create(&path, sysctls), host: host.clone() }
     }
 
-    /// The container ID.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the container's network namespace.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// The attachment `eth0`.
     pub fn attachment(&self) -> Attachment {
         self.attachment_as("eth0")
     }
 
-    /// An attachment under any interface name.
     pub fn attachment_as(&self, ifname: &str) -> Attachment {
         let netns = self.namespace.path().display().to_string();
         Attachment { container_id: self.id.clone(), netns, ifname: ifname.to_owned() }

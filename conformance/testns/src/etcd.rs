@@ -24,6 +24,7 @@ pub struct Etcd {
     members: Vec<Child>,
     folder: PathBuf,
     host: String,
+    options: &'static [&'static str],
 }
 
 impl Etcd {
@@ -43,7 +44,7 @@ impl Etcd {
         let made =
             Command::new("sh").args(["-c", CERTIFICATES, host]).current_dir(folder).stderr(Stdio::null()).status();
         assert!(made.must("start sh").success(), "openssl made no certificates");
-        let mut etcd = Self { members: Vec::new(), folder: folder.to_owned(), host: host.to_owned() };
+        let mut etcd = Self { members: Vec::new(), folder: folder.to_owned(), host: host.to_owned(), options: &[] };
         etcd.members = (0..3).map(|at| etcd.member(at, "new")).collect();
         Ok(etcd)
     }
@@ -113,6 +114,15 @@ impl Etcd {
         (0..3).for_each(|at| self.restart(at));
     }
 
+    /// Starts all members anew with a quota that their data has reached: they take no writes (alarm NOSPACE).
+    pub fn fill(&mut self) {
+        for at in 0..3 {
+            self.kill(at);
+        }
+        self.options = &["--quota-backend-bytes", "1"];
+        (0..3).for_each(|at| self.restart(at));
+    }
+
     /// The number of the leader among the members.
     pub fn leader(&self) -> usize {
         let text = self.ctl("root", &["endpoint", "status", "--cluster", "--write-out=json"]);
@@ -172,7 +182,7 @@ impl Etcd {
         command.args(["--initial-cluster", &all.join(","), "--initial-cluster-state", state]);
         command.args(["--client-cert-auth", "--trusted-ca-file", "ca.pem"]);
         command.args(["--cert-file", "member.pem", "--key-file", "member.key"]);
-        command.stdout(Stdio::null()).stderr(log).spawn().must("start etcd")
+        command.args(self.options).stdout(Stdio::null()).stderr(log).spawn().must("start etcd")
     }
 }
 

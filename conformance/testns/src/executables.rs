@@ -71,7 +71,6 @@ pub fn find_reference() -> Option<&'static Path> {
     REFERENCE.as_deref()
 }
 
-/// The same; where there are none, prints that `test` is skipped.
 pub fn reference_or_skip(test: &str) -> Option<&'static Path> {
     if find_reference().is_none() {
         skip(test, "no reference plugins: conformance/fetch-reference fetches them");

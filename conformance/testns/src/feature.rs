@@ -19,15 +19,10 @@ pub enum Feature {
     Vlan,
     /// VLAN filtering on bridges, `CONFIG_BRIDGE_VLAN_FILTERING`.
     BridgeVlanFiltering,
-    /// ipvlan links.
     Ipvlan,
-    /// macvlan links.
     Macvlan,
-    /// dummy links.
     Dummy,
-    /// VRF links.
     Vrf,
-    /// ifb links.
     Ifb,
     /// tun and tap links: `/dev/net/tun` is there and may be opened.
     Tun,
@@ -38,7 +33,6 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Each of them.
     pub const ALL: [Self; 10] = [
         Self::Vlan,
         Self::BridgeVlanFiltering,

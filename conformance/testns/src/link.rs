@@ -19,7 +19,6 @@ const IFLA_IFNAME: u16 = 3;
 /// A link, with what plugins set on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Index in its namespace.
     pub index: u32,
     pub name: String,
     /// Kind: `veth`, `bridge`; empty for `lo` and hardware.
@@ -33,7 +32,6 @@ pub struct Link {
     pub up: bool,
     /// How often promiscuous mode was requested.
     pub promiscuity: u32,
-    /// Receives all multicast.
     pub allmulti: bool,
     /// Name of the bridge or VRF it is a port of.
     pub master: Option<String>,
@@ -55,16 +53,13 @@ pub struct Link {
 pub struct Port {
     /// Sends frames back out of the port they came from.
     pub hairpin: bool,
-    /// Exchanges no frames with other isolated ports.
     pub isolated: bool,
 }
 
 /// A VLAN of a bridge or bridge port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortVlan {
-    /// The bridge or port.
     pub link: String,
-    /// VLAN ID.
     pub id: u16,
     /// Untagged frames that come in belong to it.
     pub pvid: bool,
@@ -73,7 +68,6 @@ pub struct PortVlan {
 }
 
 impl Namespace {
-    /// All links, by index.
     #[track_caller]
     pub fn links(&self) -> Vec<Link> {
         self.enter(links)
@@ -90,7 +84,6 @@ impl Namespace {
         self.find_link(name).must(format_args!("find link {name} in {place}"))
     }
 
-    /// VLANs of all bridges and bridge ports.
     #[track_caller]
     pub fn port_vlans(&self) -> Vec<PortVlan> {
         self.enter(|| port_vlans(&Names::now()))
@@ -106,7 +99,6 @@ impl Names {
         Self::of(&messages())
     }
 
-    /// Returns the names in [`messages`].
     pub(crate) fn of(messages: &[Message]) -> Self {
         let name = |body: &[u8]| Attributes::after(body, IFINFOMSG).string(IFLA_IFNAME).unwrap_or_default();
         Self(messages.iter().map(|message| (u32_at(&message.body, 4), name(&message.body))).collect())
@@ -122,7 +114,6 @@ pub(crate) fn messages() -> Vec<Message> {
     Socket::route().dump(RTM_GETLINK, &[0; IFINFOMSG]).must("list links")
 }
 
-/// Links of the thread's namespace.
 pub(crate) fn links() -> Vec<Link> {
     let messages = messages();
     links_of(&messages, &Names::of(&messages))
@@ -132,7 +123,6 @@ pub(crate) fn links_of(messages: &[Message], names: &Names) -> Vec<Link> {
     messages.iter().map(|message| Link::parse(&message.body, names)).collect()
 }
 
-/// VLANs of the bridge ports in the thread's namespace.
 pub(crate) fn port_vlans(names: &Names) -> Vec<PortVlan> {
     const IFLA_AF_SPEC: u16 = 26;
     const IFLA_BRIDGE_VLAN_INFO: u16 = 2;

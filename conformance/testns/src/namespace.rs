@@ -33,7 +33,6 @@ pub(crate) fn inherit() {
 }
 
 impl Namespace {
-    /// The namespace at `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -101,7 +100,6 @@ impl Namespace {
         text.must(format_args!("read {path}")).trim_end().to_owned()
     }
 
-    /// Writes a sysctl of the namespace.
     #[track_caller]
     pub fn set_sysctl(&self, key: &str, value: &str) {
         let path = format!("/proc/sys/{key}");

@@ -93,7 +93,6 @@ fn object(kind: &Kind, body: &[u8]) -> String {
     line
 }
 
-/// A set and its elements, a line each.
 fn set_lines(socket: &mut Socket, body: &[u8]) -> Vec<String> {
     let set = Attributes::after(body, NFGENMSG);
     let (table, name) = (set.string(1).unwrap_or_default(), set.string(2).unwrap_or_default());

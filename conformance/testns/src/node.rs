@@ -35,13 +35,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node without plugins.
     #[track_caller]
     pub fn new() -> Self {
         Self::bare()
     }
 
-    /// A node with the given plugins.
     #[track_caller]
     pub fn with(subject: &Subject) -> Self {
         let node = Self::bare();
@@ -93,7 +91,6 @@ impl Node {
         }
     }
 
-    /// The node's own network namespace.
     pub fn host(&self) -> &Namespace {
         &self.host
     }
@@ -108,13 +105,11 @@ impl Node {
         self.work_dir().join("bin")
     }
 
-    /// Makes a container with a new ID and an empty network namespace.
     #[track_caller]
     pub fn container(&self) -> Container {
         self.container_named(&self.next_id())
     }
 
-    /// Makes a container with the given ID.
     #[track_caller]
     pub fn container_named(&self, id: &str) -> Container {
         Container::create(id, self.host(), &[])

@@ -42,7 +42,6 @@ pub fn wait(deadline: Duration) -> Result<Option<Instant>, String> {
     })
 }
 
-/// The children of this process's threads, as far as /proc lists them.
 fn children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());

@@ -36,7 +36,6 @@ impl PidNamespace {
         ["/usr/bin/nsenter".to_owned(), namespace, UNSHARE.to_owned(), "--mount-proc".to_owned()]
     }
 
-    /// Runs a program there.
     pub fn command(&self) -> Command {
         let [nsenter, words @ ..] = self.words();
         let mut command = Command::new(nsenter);

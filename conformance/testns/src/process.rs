@@ -22,13 +22,9 @@ use crate::must::Must;
 /// How a process ended, and its output.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// Exit status or signal.
     pub status: ExitStatus,
-    /// The process's whole stdout.
     pub stdout: String,
-    /// The process's whole stderr.
     pub stderr: String,
-    /// The time from start to end.
     pub elapsed: Duration,
 }
 

@@ -12,7 +12,6 @@ impl Random {
         Self(seed ^ what.bytes().fold(0xcbf2_9ce4_8422_2325, mix))
     }
 
-    /// Any number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -27,12 +26,10 @@ impl Random {
         number.checked_rem(limit).unwrap_or(0)
     }
 
-    /// Picks one of some things.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len())]
     }
 
-    /// True once in `times`, on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

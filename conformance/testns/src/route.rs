@@ -14,7 +14,6 @@ const RTM_GETRULE: u16 = 34;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// A route of any table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Destination, `10.1.0.0/24`; `0.0.0.0/0` and `::/0` are the default routes.
@@ -23,7 +22,6 @@ pub struct Route {
     pub hops: Vec<Hop>,
     /// Table: 254 main, 255 local.
     pub table: u32,
-    /// Preferred source address.
     pub source: Option<IpAddr>,
     pub metric: u32,
     /// Scope: 0 universe, 253 link, 254 host.
@@ -38,7 +36,6 @@ pub struct Route {
     pub advmss_bytes: u32,
 }
 
-/// A next hop of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
     /// Gateway, if the destination is not on the link itself.
@@ -47,20 +44,17 @@ pub struct Hop {
 }
 
 impl Namespace {
-    /// Routes of all tables, without those the kernel only caches.
     #[track_caller]
     pub fn routes(&self) -> Vec<Route> {
         self.enter(|| routes(&Names::now()))
     }
 
-    /// Routing rules, a line each.
     #[track_caller]
     pub fn rules(&self) -> Vec<String> {
         self.enter(rules)
     }
 }
 
-/// Routes of the thread's namespace.
 pub(crate) fn routes(names: &Names) -> Vec<Route> {
     let mut routes = Vec::new();
     for family in [AF_INET, AF_INET6] {
@@ -127,7 +121,6 @@ fn prefix(body: &[u8], offset: usize, address: Option<&[u8]>) -> String {
     }
 }
 
-/// Rules of the thread's namespace.
 pub(crate) fn rules() -> Vec<String> {
     let mut rules = Vec::new();
     for family in [AF_INET, AF_INET6] {

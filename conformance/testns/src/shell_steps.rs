@@ -44,7 +44,6 @@ impl Namespace {
         });
     }
 
-    /// Keeps a step of any other command.
     pub(crate) fn step_inside(&self, command: impl Display) {
         step(match self.name() {
             Some(name) => format!("ip netns exec {name} {command}"),

@@ -20,7 +20,6 @@ use crate::{Namespace, address, link, nft, route, sysctls, tc};
 pub struct Snapshot(Vec<String>);
 
 impl Namespace {
-    /// The namespace as it is.
     #[track_caller]
     pub fn snapshot(&self) -> Snapshot {
         self.enter(|| Snapshot(network()))
@@ -103,7 +102,6 @@ fn sysctl_key(line: &str) -> Option<&str> {
     Some(key)
 }
 
-/// All of the thread's network namespace.
 fn network() -> Vec<String> {
     let mut lines = Vec::new();
     let links = link::messages();

@@ -25,7 +25,6 @@ const PLUGINS: [&str; 19] = [
     "vrf",
 ];
 
-/// A set of plugin executables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// An executable that acts by the name it is called by. It is run without `PATH`: it must
@@ -36,12 +35,10 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The suite's own executable, [`crate::plugins`].
     pub fn ours() -> Self {
         Self::Multicall(crate::plugins().to_owned())
     }
 
-    /// The Go reference plugins, [`crate::reference_or_skip`].
     pub fn reference_or_skip(test: &str) -> Option<Self> {
         crate::reference_or_skip(test).map(|folder| Self::Folder(folder.into()))
     }
@@ -59,7 +56,6 @@ impl Subject {
         }
     }
 
-    /// The executable of one plugin. A multicall executable is taken to have it.
     pub(crate) fn executable(&self, name: &str) -> Option<PathBuf> {
         match self {
             Self::Multicall(executable) => Some(executable.clone()),

@@ -83,7 +83,6 @@ pub(crate) fn sysctls(links: &[Message], names: &Names) -> Vec<String> {
     lines
 }
 
-/// Adds a link's sysctls in `conf`.
 fn of_link(message: &Message, names: &Names, lines: &mut Vec<String>) {
     const IFLA_AF_SPEC: u16 = 26;
     const AF_INET: u16 = 2;
@@ -108,7 +107,6 @@ fn of_link(message: &Message, names: &Names, lines: &mut Vec<String>) {
     }
 }
 
-/// Adds the links' sysctls in `neigh`.
 fn of_neighbours(names: &Names, lines: &mut Vec<String>) {
     const RTM_GETNEIGHTBL: u16 = 66;
     const NDTMSG: usize = 4;
@@ -236,7 +234,6 @@ const fn can_be_changed(mode: u32) -> bool {
     mode & 0o444 != 0 && mode & 0o222 != 0
 }
 
-/// Adds a folder and those below it.
 fn list(path: &Path, found: &mut Vec<Folder>) {
     let mut folder = Folder { path: path.to_owned(), names: Vec::new() };
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {

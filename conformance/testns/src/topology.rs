@@ -63,7 +63,6 @@ impl Namespace {
         self.request(0, &NewLink(up_or_down(self.link(link).index, LinkFlags::Up)), format_args!("set {link} up"));
     }
 
-    /// Makes a link a port of a bridge.
     #[track_caller]
     pub fn set_master(&self, link: &str, master: &str) {
         self.step("ip", format_args!("link set {link} master {master}"));
@@ -71,14 +70,12 @@ impl Namespace {
         self.change_link(link, port_of, format_args!("make {link} a port of {master}"));
     }
 
-    /// Removes a port from its bridge.
     #[track_caller]
     pub fn clear_master(&self, link: &str) {
         self.step("ip", format_args!("link set {link} nomaster"));
         self.change_link(link, LinkAttribute::Controller(0), format_args!("take {link} from its bridge"));
     }
 
-    /// Sets a link's hardware address, `0a:00:00:00:00:05`.
     #[track_caller]
     pub fn set_mac(&self, link: &str, mac: &str) {
         self.step("ip", format_args!("link set {link} address {mac}"));
@@ -119,7 +116,6 @@ impl Namespace {
         self.change_link(link, LinkAttribute::Other(alias), format_args!("set the alias of {link}"));
     }
 
-    /// Gives a link a further name.
     #[track_caller]
     pub fn add_alt_name(&self, link: &str, name: impl AsRef<[u8]>) {
         let names = LinkAttribute::PropList(vec![Prop::Other(text(IFLA_ALT_IFNAME, name))]);
@@ -181,7 +177,6 @@ impl Namespace {
         self.enter(set_all).must(format_args!("set neighbours of {link}"));
     }
 
-    /// Removes an address from a link.
     #[track_caller]
     pub fn delete_address(&self, link: &str, address: &str) {
         self.step("ip", format_args!("address del {address} dev {link}"));
@@ -189,7 +184,6 @@ impl Namespace {
         self.request(0, &message, format_args!("delete {address} from {link}"));
     }
 
-    /// Removes the global addresses of a link.
     #[track_caller]
     pub fn delete_addresses(&self, link: &str) {
         self.global_addresses(link).iter().for_each(|address| self.delete_address(link, address));
@@ -247,7 +241,6 @@ impl Namespace {
         self.request(NEW, &NewRoute(message), format_args!("add {route}"));
     }
 
-    /// Removes a route to a destination from table main.
     #[track_caller]
     pub fn delete_route(&self, to: &str) {
         self.step("ip", format_args!("route del {to}"));
@@ -268,7 +261,6 @@ impl Namespace {
     }
 }
 
-/// Sets `lo` of the thread's namespace up.
 pub(crate) fn set_lo_up() {
     let lo = links().into_iter().find(|link| link.name == "lo").must("find lo");
     Socket::route().request(0, &NewLink(up_or_down(lo.index, LinkFlags::Up))).must("set lo up");
@@ -282,7 +274,6 @@ pub(crate) fn try_link(kind: InfoKind, parent: Option<&str>, data: Option<InfoDa
     Socket::route().request(NEW, &NewLink(message)).is_ok()
 }
 
-/// A message about a link, by its index or by an attribute.
 pub(crate) fn link_message(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;

@@ -41,7 +41,6 @@ pub use program::{Process, Program, ProgramTrace};
 pub use syscall::Syscall;
 use tracer::Tracer;
 
-/// The fate of one system call.
 #[derive(Debug, Clone, Copy)]
 pub enum Fate {
     /// All processes are killed before a state-changing one is made.
@@ -71,28 +70,23 @@ pub enum Fate {
     Orphan,
 }
 
-/// What a call did under trace.
 #[derive(Debug, Clone)]
 pub struct Traced {
     /// The plugin's answer; a killed plugin ended with 137.
     pub reply: Reply,
-    /// All system calls in order.
     pub calls: Vec<Syscall>,
     /// All netlink messages that asked for a change, in order.
     pub messages: Vec<Message>,
-    /// The one at which it happened; `None` if there were not so many.
     pub hit: Option<Syscall>,
     /// How many system calls a fate that counts some of them was about.
     pub eligible: usize,
 }
 
 impl Traced {
-    /// The state-changing calls, in order.
     pub fn changes(&self) -> impl Iterator<Item = &Syscall> {
         self.calls.iter().filter(|call| call.changes)
     }
 
-    /// The number of times each system call was made, by name.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for call in &self.calls {

@@ -92,7 +92,6 @@ fn open_events() -> nix::Result<OwnedFd> {
     Ok(events)
 }
 
-/// Returns whether the descriptor became readable within the time.
 pub(crate) fn wait_readable(fd: &impl AsFd, within: Duration) -> nix::Result<bool> {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(within).unwrap_or(PollTimeout::MAX);
@@ -105,7 +104,6 @@ fn drain(events: &OwnedFd) {
     while recv(events.as_raw_fd(), &mut buffer, MsgFlags::empty()).is_ok() {}
 }
 
-/// How payload travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// A datagram each way.

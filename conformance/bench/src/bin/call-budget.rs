@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bench::call_budget::limits::{self, Limits};
-use bench::call_budget::{Folder, Metric, count_all, order, table};
+use bench::call_budget::{Folder, Metric, count_all, system_calls, table, write_order};
 use clap::Parser;
 
 /// Counts what the executables of a folder do and compares with the limits
@@ -55,11 +55,10 @@ fn canonical(folder: &str) -> Result<PathBuf, String> {
     PathBuf::from(folder).canonicalize().map_err(|error| format!("cannot find {folder}: {error}"))
 }
 
-/// Prints the table; returns what is above its limit.
 fn run(options: &Options) -> Result<Vec<String>, String> {
     let folder = Folder { plugins: options.folder.join("cni-plugins"), cnitool: options.folder.join("cnitool") };
     if let Some(order) = &options.order {
-        return order::write(&folder, order).map(|()| Vec::new());
+        return write_order(&folder, order).map(|()| Vec::new());
     }
     let plugins_bytes = limits::size(&folder.plugins)?;
     let (path, limits) = (limits::path(), Limits::read(&limits::path())?);
@@ -67,10 +66,10 @@ fn run(options: &Options) -> Result<Vec<String>, String> {
         options.table || (!options.update && limits.compare(seen, Metric::has_limit).is_empty())
     };
     let all = count_all(&folder, &options.only, !options.quick, &is_enough)?;
-    let mut text = table::table(&all);
+    let mut text = table(&all);
     text.push_str(&format!("cni-plugins: {plugins_bytes} bytes\ncnitool: {} bytes\n", limits::size(&folder.cnitool)?));
     if options.syscalls {
-        text.push_str(&table::system_calls(&all));
+        text.push_str(&system_calls(&all));
     }
     // A reader that has closed its end has what it wanted.
     write!(std::io::stdout(), "{text}").ok();

@@ -1,9 +1,9 @@
 //! The calls that are counted: scenes, each on a node of its own, warm, pod after pod.
 
-use super::callgrind;
 use super::metric::{Counts, Metric};
-use crate::invocation::{DEADLINE, Invocation};
+use super::{is_installed, profile};
 use crate::scene::{self, Scene};
+use crate::scene::{DEADLINE, Invocation};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ const TRACED: [u32; 2] = [5, 40];
 /// Calls of each kind under valgrind: seeds of hash maps and addresses differ from one to the next.
 const PROFILED: u32 = 2;
 
-/// The executables that are looked at.
 #[derive(Debug, Clone)]
 pub struct Folder {
     pub plugins: PathBuf,
@@ -36,7 +35,6 @@ pub struct CountedCall {
     pub functions: Vec<String>,
 }
 
-/// All scenes, in the order of the table.
 pub fn scenes() -> Vec<Scene> {
     scene::counted()
 }
@@ -64,14 +62,12 @@ pub fn count_all(
     Ok(all)
 }
 
-/// A scene at work.
 struct Counting<'a> {
     scene: &'a Scene,
     node: Node,
     seen: Vec<CountedCall>,
 }
 
-/// How a call is made.
 #[derive(Clone, Copy)]
 enum Way {
     Plain,
@@ -105,7 +101,7 @@ impl<'a> Counting<'a> {
             self.live(&self.pod(number), Way::Plain)?;
             self.live(&self.pod(most + number), Way::Traced)?;
         }
-        if profiled && callgrind::is_installed() {
+        if profiled && is_installed() {
             for number in 1..=PROFILED {
                 self.live(&self.pod(2 * most + number), Way::Profiled)?;
             }
@@ -118,7 +114,6 @@ impl<'a> Counting<'a> {
         self.node.container_named(&format!("pod-{number:02}"))
     }
 
-    /// Takes a pod from ADD to DEL.
     fn live(&mut self, pod: &Container, way: Way) -> Result<(), String> {
         let mut result = Value::Null;
         for (place, verb) in self.scene.verbs.iter().enumerate() {
@@ -148,7 +143,7 @@ impl<'a> Counting<'a> {
                 Ok(output)
             }
             Way::Profiled => {
-                let (output, profile) = callgrind::profile(call, &self.node)?;
+                let (output, profile) = profile(call, &self.node)?;
                 counts.note(Metric::Instructions, profile.instructions);
                 functions.extend(profile.functions);
                 Ok(output)

@@ -21,7 +21,6 @@ pub enum Metric {
     Opens,
     /// Files made durable.
     Fsyncs,
-    /// Page faults.
     Faults,
     /// The most memory that a process had resident, in KiB.
     PeakKib,
@@ -30,7 +29,6 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// All, in the order of the table.
     pub const ALL: [Self; 11] = [
         Self::Syscalls,
         Self::Sends,
@@ -45,7 +43,6 @@ impl Metric {
         Self::Instructions,
     ];
 
-    /// Returns the metric's name in the table and the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Syscalls => "syscalls",
@@ -102,7 +99,6 @@ impl Counts {
         self.0.insert(metric, least);
     }
 
-    /// Returns the count of a metric.
     pub fn get(&self, metric: Metric) -> Option<u64> {
         self.0.get(&metric).copied()
     }

@@ -17,19 +17,16 @@ use super::{Channel, Daemon, IMAGE, Refusal};
 /// containerd's namespace of what came through CRI.
 const CRI_NAMESPACE: &str = "k8s.io";
 
-/// A kubelet's connection to its runtime.
 #[derive(Debug)]
 pub struct Cri<'daemon> {
     daemon: &'daemon Daemon,
     channel: Channel,
 }
 
-/// A pod that runs.
 #[derive(Debug)]
 pub struct Pod {
     /// The ID of the pod's sandbox, which plugins get as `CNI_CONTAINERID`.
     pub id: String,
-    /// The config that was asked for.
     pub config: PodSandboxConfig,
 }
 
@@ -73,20 +70,17 @@ impl<'daemon> Cri<'daemon> {
         conditions.into_iter().find(|condition| condition.kind == "NetworkReady").unwrap()
     }
 
-    /// Starts a pod.
     pub fn try_run_pod(&self, config: PodSandboxConfig) -> Result<Pod, Refusal> {
         let question = Only { message: Some(config.clone()) };
         let answer: Id = self.runtime("RunPodSandbox", &question)?;
         Ok(Pod { id: answer.id, config })
     }
 
-    /// Starts a pod.
     #[track_caller]
     pub fn run_pod(&self, config: PodSandboxConfig) -> Pod {
         self.try_run_pod(config).unwrap_or_else(|refusal| panic!("RunPodSandbox: {refusal}"))
     }
 
-    /// The runtime's report on a pod.
     #[track_caller]
     pub fn status(&self, pod: &Pod) -> PodSandboxStatus {
         let answer: Only<PodSandboxStatus> = self.must("PodSandboxStatus", &Id { id: pod.id.clone() });
@@ -101,19 +95,16 @@ impl<'daemon> Cri<'daemon> {
         std::iter::once(network.ip).chain(others).collect()
     }
 
-    /// Ends a pod's processes and takes its network down.
     pub fn try_stop(&self, pod: &Pod) -> Result<(), Refusal> {
         let _: Nothing = self.runtime("StopPodSandbox", &Id { id: pod.id.clone() })?;
         Ok(())
     }
 
-    /// Ends a pod's processes and takes its network down.
     #[track_caller]
     pub fn stop(&self, pod: &Pod) {
         self.try_stop(pod).unwrap_or_else(|refusal| panic!("StopPodSandbox: {refusal}"));
     }
 
-    /// Forgets a pod.
     #[track_caller]
     pub fn remove(&self, pod: &Pod) {
         let _: Nothing = self.must("RemovePodSandbox", &Id { id: pod.id.clone() });
@@ -136,7 +127,6 @@ impl<'daemon> Cri<'daemon> {
         container.id
     }
 
-    /// Runs a command in a container; returns its stdout.
     #[track_caller]
     pub fn exec(&self, container_id: &str, command: &[&str]) -> String {
         let cmd = command.iter().map(ToString::to_string).collect();
@@ -147,7 +137,6 @@ impl<'daemon> Cri<'daemon> {
         stdout.into_owned()
     }
 
-    /// A pod's network namespace.
     #[track_caller]
     pub fn namespace(&self, pod: &Pod) -> Namespace {
         let tasks = self.daemon.run_ctr(&["--namespace", CRI_NAMESPACE, "task", "list"]);
@@ -158,7 +147,6 @@ impl<'daemon> Cri<'daemon> {
 }
 
 impl PodSandboxConfig {
-    /// A pod of that name in the namespace `default`.
     pub fn named(daemon: &Daemon, name: &str) -> Self {
         let log_directory = daemon.work_dir().join("logs").join(name);
         fs::create_dir_all(&log_directory).unwrap();

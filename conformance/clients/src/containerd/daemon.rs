@@ -34,7 +34,6 @@ impl Daemon {
         Self::start_with(Whose::Ours)
     }
 
-    /// As [`Daemon::start`], with plugins of either side.
     #[track_caller]
     pub fn start_with(whose: Whose) -> Option<Self> {
         let node = RuntimeNode::with(whose, &["containerd", "containerd-shim-runc-v2", "ctr", "runc"])?;
@@ -49,37 +48,31 @@ impl Daemon {
         self.process = spawn(&self.node);
     }
 
-    /// Returns the path on which containerd listens.
     pub fn socket(&self) -> PathBuf {
         self.node.work_dir().join("containerd.sock")
     }
 
-    /// Returns what the daemon logged.
     pub fn log(&self) -> String {
         fs::read_to_string(log_path(&self.node)).unwrap_or_default()
     }
 
-    /// A call of containerd's own client.
     pub fn ctr(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("ctr");
         command.arg("--address").arg(self.socket()).args(arguments);
         command
     }
 
-    /// Runs `ctr` to its end.
     #[track_caller]
     pub fn run_ctr(&self, arguments: &[&str]) -> Output {
         run(self.ctr(arguments), b"", DEADLINE)
     }
 
-    /// Gives one of containerd's namespaces the images.
     pub fn import_images(&self, namespace: &str) {
         for (name, command) in [(IMAGE, ["sh"].as_slice()), (PAUSE, &["sleep", "1000000"])] {
             self.import(namespace, &Image::busybox(&self.node, name, command));
         }
     }
 
-    /// Gives one of containerd's namespaces an image.
     pub fn import(&self, namespace: &str, image: &Image) {
         let archive = image.archive.display().to_string();
         let output = self.run_ctr(&["--namespace", namespace, "image", "import", &archive]);

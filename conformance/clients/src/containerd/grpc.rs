@@ -15,14 +15,12 @@ use tokio::runtime::{Builder, Runtime};
 /// A byte that says "not compressed" and four of length go before each message.
 const PREFIX_BYTES: usize = 5;
 
-/// A connection to a server.
 #[derive(Debug)]
 pub struct Channel {
     runtime: Runtime,
     requests: SendRequest<Bytes>,
 }
 
-/// The server's error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// gRPC status code; 2 is unknown, 5 not found.
@@ -38,7 +36,6 @@ impl fmt::Display for Refusal {
 }
 
 impl Channel {
-    /// Connects to a socket.
     pub fn open(socket: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let requests = runtime.block_on(async {

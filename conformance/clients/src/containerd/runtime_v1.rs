@@ -4,30 +4,22 @@
 
 use std::collections::HashMap;
 
-/// `PodSandboxMetadata`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodSandboxMetadata {
-    /// Name of the pod.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// UID of the pod.
     #[prost(string, tag = "2")]
     pub uid: String,
-    /// Namespace of the pod.
     #[prost(string, tag = "3")]
     pub namespace: String,
 }
 
-/// `DNSConfig`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DnsConfig {
-    /// Addresses of name servers.
     #[prost(string, repeated, tag = "1")]
     pub servers: Vec<String>,
-    /// Search domains.
     #[prost(string, repeated, tag = "2")]
     pub searches: Vec<String>,
-    /// Options of resolv.conf.
     #[prost(string, repeated, tag = "3")]
     pub options: Vec<String>,
 }
@@ -37,7 +29,6 @@ pub struct DnsConfig {
 pub struct PortMapping {
     #[prost(int32, tag = "2")]
     pub container_port: i32,
-    /// Port of the node.
     #[prost(int32, tag = "3")]
     pub host_port: i32,
 }
@@ -49,28 +40,21 @@ pub struct LinuxPodSandboxConfig {
     pub cgroup_parent: String,
 }
 
-/// `PodSandboxConfig`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodSandboxConfig {
-    /// The pod's identity.
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<PodSandboxMetadata>,
-    /// The pod's host name.
     #[prost(string, tag = "2")]
     pub hostname: String,
     /// Folder of the logs of the pod's containers.
     #[prost(string, tag = "3")]
     pub log_directory: String,
-    /// The pod's resolver.
     #[prost(message, optional, tag = "4")]
     pub dns_config: Option<DnsConfig>,
-    /// The pod's ports on the node.
     #[prost(message, repeated, tag = "5")]
     pub port_mappings: Vec<PortMapping>,
-    /// The pod's annotations.
     #[prost(map = "string, string", tag = "7")]
     pub annotations: HashMap<String, String>,
-    /// Settings for Linux.
     #[prost(message, optional, tag = "8")]
     pub linux: Option<LinuxPodSandboxConfig>,
 }
@@ -95,15 +79,12 @@ pub struct Only<M: prost::Message + Default + std::fmt::Debug> {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Nothing {}
 
-/// `PodIP`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodIp {
-    /// The address.
     #[prost(string, tag = "1")]
     pub ip: String,
 }
 
-/// `PodSandboxNetworkStatus`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodSandboxNetworkStatus {
     /// The pod's first address.
@@ -114,7 +95,6 @@ pub struct PodSandboxNetworkStatus {
     pub additional_ips: Vec<PodIp>,
 }
 
-/// `PodSandboxStatus`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodSandboxStatus {
     /// 0 ready, 1 not.
@@ -148,27 +128,22 @@ pub struct RuntimeStatus {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ImageSpec {
-    /// Name of the image.
     #[prost(string, tag = "1")]
     pub image: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerMetadata {
-    /// The container's name within the pod.
     #[prost(string, tag = "1")]
     pub name: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerConfig {
-    /// The container's identity.
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<ContainerMetadata>,
-    /// The container's image.
     #[prost(message, optional, tag = "2")]
     pub image: Option<ImageSpec>,
-    /// The command that the container runs.
     #[prost(string, repeated, tag = "3")]
     pub command: Vec<String>,
     /// The container's log, below the pod's folder.
@@ -182,12 +157,10 @@ pub struct CreateContainerRequest {
     pub pod_sandbox_id: String,
     #[prost(message, optional, tag = "2")]
     pub config: Option<ContainerConfig>,
-    /// The pod again.
     #[prost(message, optional, tag = "3")]
     pub sandbox_config: Option<PodSandboxConfig>,
 }
 
-/// `ExecSyncRequest`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ExecSyncRequest {
     #[prost(string, tag = "1")]
@@ -200,16 +173,12 @@ pub struct ExecSyncRequest {
     pub timeout_s: i64,
 }
 
-/// `ExecSyncResponse`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ExecSyncResponse {
-    /// The command's stdout.
     #[prost(bytes = "vec", tag = "1")]
     pub stdout: Vec<u8>,
-    /// The command's stderr.
     #[prost(bytes = "vec", tag = "2")]
     pub stderr: Vec<u8>,
-    /// The command's exit status.
     #[prost(int32, tag = "3")]
     pub exit_code: i32,
 }

@@ -10,12 +10,10 @@ use serde_json::Value;
 
 use crate::networks::{self, GATEWAYS, NAME};
 
-/// A kubelet's connection to a runtime that has a network.
 pub(crate) fn with_network(daemon: &Daemon) -> Cri<'_> {
     with_list(daemon, &networks::pods())
 }
 
-/// The same, with another list.
 pub(crate) fn with_list<'daemon>(daemon: &'daemon Daemon, list: &Value) -> Cri<'daemon> {
     daemon.configure(NETWORKS_OF_CRI, "10-pods.conflist", list);
     let cri = Cri::with_images(daemon);
@@ -23,7 +21,6 @@ pub(crate) fn with_list<'daemon>(daemon: &'daemon Daemon, list: &Value) -> Cri<'
     cri
 }
 
-/// Waits until the runtime has seen the network list.
 fn wait_for_network(cri: &Cri<'_>) {
     until("the network", || cri.network_ready().status.then_some(()));
 }

@@ -12,7 +12,6 @@ use testns::Namespace;
 
 use crate::networks::{self, GATEWAYS, NAME};
 
-/// Where `ctr` looks for networks.
 const NETWORKS: &str = "/etc/cni/net.d";
 
 /// A container and the `ctr` that waits for its end, to take its network down.
@@ -36,7 +35,6 @@ impl<'daemon> Running<'daemon> {
         Self { daemon, name, ctr }
     }
 
-    /// The `CNI_CONTAINERID` that plugins get.
     fn container_id(&self) -> String {
         format!("default-{}", self.name)
     }
@@ -48,7 +46,6 @@ impl<'daemon> Running<'daemon> {
         Namespace::at(format!("/proc/{pid}/ns/net"))
     }
 
-    /// Pings from a process of the container.
     fn ping(&self, address: &str) {
         let exec = ["task", "exec", "--exec-id", "ping", self.name, "ping", "-c", "1", "-W", "10", address];
         let output = self.daemon.run_ctr(&exec);

@@ -19,7 +19,6 @@ fn image_name(release: &str) -> String {
     format!("localhost/cni-plugins-rust:{release}")
 }
 
-/// Makes the image of a release and gives it to containerd.
 fn import(daemon: &Daemon, release: &str) {
     let image = Image::filled(daemon, &image_name(release), &["cnitool"], |root| {
         fs::create_dir_all(root.join("bin")).unwrap();
@@ -45,7 +44,6 @@ fn install(daemon: &Daemon, release: &str) {
     assert!(status.success(), "{status}");
 }
 
-/// Starts a pod and takes it down.
 fn pod_comes_and_goes(daemon: &Daemon, cri: &Cri<'_>, name: &str) {
     let pod = cri.run_pod(PodSandboxConfig::named(daemon, name));
     assert_eq!(cri.addresses(&pod).len(), 2);

@@ -11,4 +11,3 @@ mod installer;
 mod interface_plugins;
 mod pod_arguments;
 mod removal;
-mod times;

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Name of the network.
 pub(crate) const NAME: &str = "pods";
 
 /// Gateways of containers, the bridge's addresses.
@@ -33,7 +32,6 @@ pub(crate) fn recorded(control_file: &Path, log: &Path) -> Value {
     list
 }
 
-/// Has noop print nothing.
 pub(crate) fn print_nothing(control_file: &Path) {
     fs::write(control_file, "{}").unwrap();
 }

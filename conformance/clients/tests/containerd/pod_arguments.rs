@@ -51,7 +51,6 @@ fn ports_bandwidth_and_dns_arrive() {
     }
 }
 
-/// The `runtimeConfig` of a plugin's stdin.
 fn runtime_config(call: &Value) -> Value {
     let stdin = BASE64_STANDARD.decode(call["CmdArgs"]["StdinData"].as_str().unwrap()).unwrap();
     let conf: Value = serde_json::from_slice(&stdin).unwrap();

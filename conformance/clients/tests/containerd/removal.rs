@@ -140,7 +140,6 @@ fn switch([first, second]: [Whose; 2], list: &Value, stop: impl Fn(&Cri<'_>, &Po
     assert_eq!(daemon.host().links().iter().filter(|link| link.kind == "veth").count(), 0);
 }
 
-/// The namespaces of pods.
 fn namespaces() -> Vec<PathBuf> {
     Path::new("/run/netns").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect()
 }

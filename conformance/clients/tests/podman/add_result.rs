@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::container::Container;
+use crate::engine::Container;
 use crate::engine::Podman;
 use crate::leftovers::assert_nothing_left;
 use crate::networks;

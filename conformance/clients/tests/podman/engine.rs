@@ -1,16 +1,18 @@
 //! podman on a node.
 
+use crate::folders;
+use crate::upgrade::{self, Maker};
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
-
-use nix::sys::prctl::set_child_subreaper;
-use serde_json::Value;
-use testns::{Node, Output, Subject, run};
-
-use crate::container::Container;
-use crate::executables::{self, Maker};
-use crate::folders;
+use testns::{Namespace, Node, Output, Subject, run};
 
 /// Time for one command of podman: many run at once on small machines.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -34,8 +36,8 @@ impl Podman {
             return None;
         }
         let podman = Self::new();
-        executables::install_reference();
-        executables::install(Maker::Ours);
+        upgrade::install_reference();
+        upgrade::install(Maker::Ours);
         podman.node.remember();
         Some(podman)
     }
@@ -50,7 +52,6 @@ impl Podman {
         podman
     }
 
-    /// Runs a command of podman.
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         let work = self.node.work_dir();
         let mut command = Command::new("/usr/bin/podman");
@@ -63,7 +64,6 @@ impl Podman {
         run(command, b"", DEADLINE)
     }
 
-    /// Runs a command that succeeds; its stdout without the final newline.
     #[track_caller]
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
@@ -71,7 +71,6 @@ impl Podman {
         output.stdout.trim_end().to_owned()
     }
 
-    /// Runs a command that fails; its stderr.
     #[track_caller]
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
@@ -91,7 +90,6 @@ impl Podman {
         [&["run"], &OPTIONS[..], options, &["localhost/box", "busybox", "sleep", "600"]].concat()
     }
 
-    /// The output of `podman inspect` for a container.
     #[track_caller]
     pub(crate) fn inspect(&self, container: &str) -> Value {
         let text = self.ok(&["inspect", "--type", "container", container]);
@@ -120,4 +118,72 @@ fn obstacle_to_containers() -> Option<String> {
             Some(format!("podman cannot be set up here: {message}"))
         }
     }
+}
+
+pub(crate) struct Container<'p> {
+    podman: &'p Podman,
+    pub(crate) id: String,
+    state: Value,
+}
+
+impl<'p> Container<'p> {
+    pub(crate) fn of(podman: &'p Podman, id: String) -> Self {
+        let state = podman.inspect(&id);
+        Self { podman, id, state }
+    }
+
+    pub(crate) fn namespace(&self) -> Namespace {
+        let pid = self.state["State"]["Pid"].as_i64().unwrap();
+        Namespace::at(format!("/proc/{pid}/ns/net"))
+    }
+
+    /// Where podman has bound its namespace.
+    pub(crate) fn sandbox(&self) -> &Path {
+        Path::new(self.state["NetworkSettings"]["SandboxKey"].as_str().unwrap())
+    }
+
+    /// What podman says of its place in a network, as it was when the container was started.
+    pub(crate) fn network(&self, name: &str) -> &Value {
+        &self.state["NetworkSettings"]["Networks"][name]
+    }
+
+    pub(crate) fn address(&self, network: &str) -> String {
+        self.network(network)["IPAddress"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn result(&self, network: &str, ifname: &str) -> Value {
+        let path = format!("/var/lib/cni/results/{network}-{}-{ifname}", self.id);
+        let entry: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        entry["result"].clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn exec(&self, arguments: &[&str]) -> String {
+        self.podman.ok(&[&["exec", &self.id], arguments].concat())
+    }
+
+    /// Ends and removes it, and waits for the last that podman does about it; podman's stderr.
+    #[track_caller]
+    pub(crate) fn remove(&self) -> String {
+        let monitor = self.monitor();
+        let output = self.podman.run(&["rm", "--force", "--time", "0", &self.id]);
+        assert!(output.status.success(), "podman rm: {}", output.stderr);
+        wait_for_the_end_of(monitor);
+        output.stderr
+    }
+
+    /// conmon, which cleans up after its container on its own account, beside `podman rm`.
+    fn monitor(&self) -> Pid {
+        let pid = self.state["State"]["ConmonPid"].as_i64().unwrap();
+        Pid::from_raw(i32::try_from(pid).unwrap())
+    }
+}
+
+/// Adopted by this process when its parent ended, so its end can be waited for.
+#[track_caller]
+fn wait_for_the_end_of(monitor: Pid) {
+    let (ended, end) = channel();
+    thread::spawn(move || ended.send(waitpid(monitor, None)));
+    let end = end.recv_timeout(Duration::from_secs(30)).expect("conmon ends with its container");
+    end.expect("conmon is a child of the test");
 }

@@ -1,9 +1,9 @@
 //! Networks that cannot be: podman shows the plugins' own error messages, and nothing is left.
 
 use crate::engine::Podman;
-use crate::executables::{BIN_DIR, cnitool};
 use crate::leftovers::is_kept;
 use crate::networks;
+use crate::upgrade::{BIN_DIR, cnitool};
 use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 use std::fs;

@@ -41,7 +41,6 @@ events_logger = "file"
 runtime = "crun"
 "#;
 
-/// Says what is missing on this machine, if something is.
 pub(crate) fn missing() -> Option<String> {
     let missing: Vec<_> = PROGRAMS.iter().filter(|(path, _)| !Path::new(path).exists()).collect();
     let packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
-mod container;
 mod engine;
-mod executables;
 mod folders;
 mod leftovers;
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use crate::add_result::assert_as_the_result;
-use crate::container::Container;
+use crate::engine::Container;
 use crate::engine::Podman;
 use crate::leftovers::assert_nothing_left;
 

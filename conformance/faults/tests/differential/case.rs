@@ -64,7 +64,6 @@ impl Case {
         Self(json!({"plugin": plugin.name, "before": before, "args": args, "config": config, "blind": blind}))
     }
 
-    /// Reads a case back from the text that [`fmt::Display`] made.
     pub(crate) fn parse(text: &str) -> Self {
         Self(serde_json::from_str(text).unwrap())
     }
@@ -92,12 +91,10 @@ impl Case {
         &self.0["config"]
     }
 
-    /// `CNI_ARGS`.
     pub(crate) fn args(&self) -> &str {
         self.0["args"].as_str().unwrap_or_default()
     }
 
-    /// Returns whether DEL gets no prevResult.
     pub(crate) fn is_blind(&self) -> bool {
         self.0["blind"] == true
     }

@@ -38,7 +38,6 @@ pub(crate) struct DifferenceContext<'a> {
 }
 
 impl DifferenceContext<'_> {
-    /// The outcome of a call.
     pub(crate) fn said(&self, who: Who, place: &str) -> Option<&Line> {
         let lines = if who == Who::Ours { self.ours } else { self.theirs };
         lines.iter().find(|line| line.place == place)
@@ -64,7 +63,6 @@ impl DifferenceContext<'_> {
         self.difference.line.place.contains(" after ") && self.difference.line.text.contains(words)
     }
 
-    /// Whether an ADD failed.
     pub(crate) fn fails(&self, who: Who) -> bool {
         ["pod1 ADD", "pod2 ADD"].iter().any(|place| self.said(who, place).is_some_and(Line::fails))
     }
@@ -76,20 +74,16 @@ impl DifferenceContext<'_> {
     }
 }
 
-/// The outcome of a case.
 pub(crate) struct Verdict {
     /// Differences that no tolerance excuses.
     pub(crate) differences: Vec<Difference>,
-    /// The tolerances that were needed.
     pub(crate) tolerances: BTreeSet<&'static str>,
 }
 
-/// Runs a case with both sets of plugins and compares the runs.
 pub(crate) fn compare(case: &Case) -> Verdict {
     compare_lines(case, &run::run(case, Who::Ours), &run::run(case, Who::Reference))
 }
 
-/// Compares the observations of two runs of a case.
 pub(crate) fn compare_lines(case: &Case, ours: &[Line], theirs: &[Line]) -> Verdict {
     let mut verdict = Verdict { differences: Vec::new(), tolerances: BTreeSet::new() };
     let [ours, theirs] = [ours, theirs].map(|lines| in_common(lines, &mut verdict.tolerances));

@@ -2,18 +2,13 @@
 
 use serde_json::{Value, json};
 
-/// A plugin's name and keys.
 pub(crate) struct Plugin {
     pub(crate) name: &'static str,
-    /// Whether the plugin returns addresses itself.
     pub(crate) is_ipam: bool,
-    /// The source of the plugin's addresses.
     pub(crate) ipam: fn() -> Key,
-    /// The plugin's own keys.
     pub(crate) keys: Vec<Key>,
 }
 
-/// A key by its path, with values for it.
 #[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) path: &'static str,
@@ -27,12 +22,10 @@ fn key(path: &'static str, right: Value, wrong: Value) -> Key {
     Key { path, right: list(right), wrong: list(wrong) }
 }
 
-/// A key that is true or false.
 fn flag(path: &'static str) -> Key {
     key(path, json!([true, true, true, false, null]), json!(["true", 1]))
 }
 
-/// The plugins that are compared.
 pub(crate) fn plugins() -> Vec<Plugin> {
     let bridge = vec![
         key(
@@ -125,7 +118,6 @@ pub(crate) fn make_chain(config: &mut Value, version: &str) {
     config["isGateway"] = true.into();
 }
 
-/// The plugins of a chain, each with its config.
 pub(crate) fn steps_of_chain(config: &Value) -> Vec<(&'static str, Value)> {
     let mut of_bridge = config.clone();
     of_bridge["type"] = "bridge".into();
@@ -222,7 +214,6 @@ fn vlan() -> Vec<Key> {
     ]
 }
 
-/// The version of every config.
 pub(crate) fn version() -> Key {
     let right = json!(["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.0.0", "1.1.0", "1.1.0", ""]);
     key("cniVersion", right, json!(["0.5.0", "x", 1, "1", null]))

@@ -25,19 +25,17 @@ mod run;
 mod compare;
 mod tolerances;
 
-mod shrink;
-
+use case::Case;
+use compare::Verdict;
+use faults::settings::{number_or, text};
+use faults::subjects::{Who, has_reference};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use case::Case;
-use compare::Verdict;
-use faults::settings::{number_or, text};
-use faults::subjects::{Who, has_reference};
 use testns::Feature;
 
 /// How many cases run at once. They mostly wait for the kernel.
@@ -45,14 +43,12 @@ const WORKERS: usize = 6;
 
 /// The plugins that the short run compares everywhere.
 const SETTLED: &[&str] = &["bridge", "ptp", "macvlan", "host-local", "host-device", "static", keys::CHAIN];
-/// The plugins that the long run compares.
 const ALL: &[&str] =
     &["bridge", "ptp", "macvlan", "ipvlan", "vlan", "host-local", "host-device", "static", keys::CHAIN];
 /// Plugins that need a feature of the kernel.
 const FEATURES: [(&str, Feature); 3] =
     [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
 
-/// How many differing cases are shown.
 const SHOWN: usize = 12;
 
 /// Compares the cases from `seed` on until `count` cases are done or the time is over. Panics with those that differ,
@@ -97,11 +93,9 @@ fn of_this_kernel<'a>(names: &[&'a str]) -> Vec<&'a str> {
     names.iter().copied().filter(is_here).collect()
 }
 
-/// The smallest case that still has this difference, and its differences.
 fn describe(kind: &str, seed: u64, case: &Case) -> String {
     let deadline = Instant::now() + Duration::from_secs(number_or("DIFFERENTIAL_SHRINK_SECONDS", 20));
-    let small =
-        shrink::shrink(case, deadline, |case| compare::compare(case).differences.iter().any(|all| all.kind() == kind));
+    let small = shrink(case, deadline, |case| compare::compare(case).differences.iter().any(|all| all.kind() == kind));
     let mut text = format!("seed {seed}, made small: DIFFERENTIAL_CASE='{small}'\n");
     const LINES: usize = 12;
     for difference in compare::compare(&small).differences.iter().take(LINES) {
@@ -193,4 +187,51 @@ fn the_reference_is_the_same_as_itself() {
         let differences = compare::compare_lines(&case, &one, &two).differences;
         assert!(differences.is_empty(), "{case}\n{}", differences.iter().map(ToString::to_string).collect::<String>());
     }
+}
+
+/// The smallest case found until `deadline` for which `differs` holds, as it does for `case`.
+fn shrink(case: &Case, deadline: Instant, differs: impl Fn(&Case) -> bool) -> Case {
+    let mut smallest = case.clone();
+    loop {
+        let smaller = smaller(&smallest.0).into_iter().map(Case);
+        let usable = smaller.filter(|case| case.0["config"].is_object() && case.0["plugin"].is_string());
+        match usable.take_while(|_| Instant::now() < deadline).find(|case| differs(case)) {
+            Some(case) => smallest = case,
+            None => return smallest,
+        }
+    }
+}
+
+/// A value with one part left out, the large parts first.
+fn smaller(value: &Value) -> Vec<Value> {
+    let mut all = Vec::new();
+    match value {
+        Value::Object(object) => {
+            for key in object.keys() {
+                let mut rest = object.clone();
+                rest.remove(key);
+                all.push(Value::Object(rest));
+            }
+            for (key, part) in object {
+                let with = |part| Value::Object(object.clone().into_iter().chain([(key.clone(), part)]).collect());
+                all.extend(smaller(part).into_iter().map(with));
+            }
+        }
+        Value::Array(list) => {
+            for at in 0..list.len() {
+                let rest = list.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, part)| part.clone());
+                all.push(Value::Array(rest.collect()));
+            }
+            for (at, part) in list.iter().enumerate() {
+                let with = |part| {
+                    let mut list = list.clone();
+                    list[at] = part;
+                    Value::Array(list)
+                };
+                all.extend(smaller(part).into_iter().map(with));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    all
 }

@@ -19,14 +19,11 @@ const DEVICES: &[&str] = &[
     "for n in 1 2; do ip address add 192.0.$n.9/24 dev dev$n; ip link set dev$n up; ip link set dev$n-peer up; done",
 ];
 
-/// An observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     /// When and where: `pod1 ADD`, `node after DEL`.
     pub(crate) place: &'static str,
-    /// The observation, without values that change from one ADD to the next.
     pub(crate) text: String,
-    /// An error's text, which is not compared.
     pub(crate) words: String,
 }
 
@@ -37,18 +34,15 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// The sysctl's key, if the observation is about a sysctl.
     pub(crate) fn sysctl(&self) -> Option<&str> {
         Some(self.text.strip_prefix("sysctl ")?.split_once(" = ")?.0)
     }
 
-    /// Whether the observation is an error.
     pub(crate) fn fails(&self) -> bool {
         self.text.starts_with("fails with ")
     }
 }
 
-/// Runs a case on a fresh node.
 pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     let node = node();
     let pods = [node.container(), node.container()];
@@ -88,7 +82,6 @@ fn make_masters(host: &Namespace) {
     host.add_route("0.0.0.0/0", "198.51.100.1", "up1");
 }
 
-/// Runs a shell command on the thread's node.
 fn prepare(command: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
@@ -142,7 +135,6 @@ impl Run<'_> {
         Some(prev.unwrap_or_default())
     }
 
-    /// Records the state of the node and the pods.
     fn look(&mut self, places: [&'static str; 3], pods: &[Container; 2]) {
         let snapshots = [self.node.snapshot(), pods[0].namespace().snapshot(), pods[1].namespace().snapshot()];
         for (place, snapshot) in places.into_iter().zip(snapshots) {
@@ -162,7 +154,6 @@ fn result_text(reply: &Reply, of_case: &str) -> String {
     plain(&result.to_string(), of_case)
 }
 
-/// The error's code and text.
 fn error_text(reply: &Reply) -> (String, String) {
     // The reference may print a result before the error.
     let objects = serde_json::Deserializer::from_str(&reply.output.stdout).into_iter::<Value>();

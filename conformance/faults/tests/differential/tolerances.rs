@@ -6,15 +6,12 @@ use crate::compare::{Difference, DifferenceContext};
 use crate::run::Line;
 use faults::subjects::Who;
 
-/// An intended difference.
 pub(crate) struct Tolerance {
     pub(crate) name: &'static str,
-    /// Part of its row.
     pub(crate) row: &'static str,
     pub(crate) how: How,
 }
 
-/// How a tolerance works.
 pub(crate) enum How {
     /// Rewrites the lines of both runs to what they have in common; `None` drops a line.
     Common(fn(&str) -> Option<String>),
@@ -291,7 +288,6 @@ pub(crate) const ALL: &[Tolerance] = &[
     }),
 ];
 
-/// A result without the gateways of its addresses.
 fn without_gateways(text: &str) -> String {
     let mut parts = text.split(r#","gateway":""#);
     let first = parts.next().unwrap_or_default().to_owned();
@@ -335,17 +331,14 @@ fn own_part(whole: &Value, part: &Value) -> Value {
     own
 }
 
-/// Whether a result has an interface `eth0`.
 fn names_eth0(result: &Value) -> bool {
     result["interfaces"].as_array().into_iter().flatten().any(|interface| interface["name"] == "eth0")
 }
 
-/// The line, unless it contains all of the words.
 fn without(line: &str, words: &[&str]) -> Option<String> {
     (!words.iter().all(|word| line.contains(word))).then(|| line.to_owned())
 }
 
-/// The line without ` name value`.
 fn without_word(line: &str, name: &str) -> String {
     if !line.contains(name) {
         return line.to_owned();

@@ -18,7 +18,6 @@ use testns::{Attachment, Call, Node, Verb};
 #[derive(Clone, Copy)]
 struct Lack {
     what: &'static str,
-    /// The error of a system call that it does not know.
     errno: fn(&Syscall) -> Option<Errno>,
 }
 
@@ -64,7 +63,6 @@ fn unknown_call(call: &Syscall) -> Option<Errno> {
     newer.contains(&call.number).then_some(Errno::ENOSYS)
 }
 
-/// ADD, CHECK and DEL of one attachment.
 #[track_caller]
 fn serves(node: &Node, config: &Value, pod: impl Into<Attachment>, plugin: &str, lack: Lack) {
     let pod = pod.into();

@@ -55,7 +55,6 @@ impl Target<'_> {
         all
     }
 
-    /// ADD of the whole list.
     pub(crate) fn add(&self, by: By) -> Result<Value, String> {
         if by == By::Cnitool {
             return self.cnitool("add").map(|text| serde_json::from_str(&text).expect("a result"));
@@ -67,7 +66,6 @@ impl Target<'_> {
         Ok(result.expect("a plugin"))
     }
 
-    /// Two ADDs at once.
     pub(crate) fn add_twice(&self, by: By) -> [Result<Value, String>; 2] {
         let start = Barrier::new(2);
         let add = || {
@@ -82,7 +80,6 @@ impl Target<'_> {
         self.configs().iter().try_for_each(|config| self.one(By::Ours, Verb::Check, config, Some(result)).map(drop))
     }
 
-    /// DEL of the whole list.
     pub(crate) fn del(&self, by: By, result: Option<&Value>) -> Result<(), String> {
         if by == By::Cnitool {
             return self.cnitool("del").map(drop);
@@ -90,7 +87,6 @@ impl Target<'_> {
         self.configs().iter().rev().try_for_each(|config| self.one(by, Verb::Del, config, result).map(drop))
     }
 
-    /// DEL of the interface plugin alone, without a result.
     pub(crate) fn del_interface(&self) -> Result<(), String> {
         self.one(By::Ours, Verb::Del, &self.configs().remove(0), None).map(drop)
     }
@@ -160,7 +156,6 @@ pub(crate) fn collect(node: &Node, network: Network, valid: &[Attachment], seen:
     }
 }
 
-/// GC of the network's address plugin alone.
 pub(crate) fn collect_addresses(node: &Node, network: Network, valid: &[Attachment]) {
     collect_one(node, Some("host-local"), network.configs(network.0).remove(0), valid, None);
 }

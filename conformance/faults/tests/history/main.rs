@@ -40,7 +40,6 @@ const SEEDS: &[u64] = &[1, 2, 3, 4, 5, 6];
 
 const STEPS: u64 = 25;
 
-/// Histories that run at once: each mostly waits for packets.
 const AT_ONCE: usize = 4;
 
 const TEST: &str = "no_history_harms_a_container_that_it_does_not_address";
@@ -85,7 +84,6 @@ fn no_history_harms_a_container_that_it_does_not_address() {
     testns::note(&format!("HISTORIES {histories} of {calls} calls, {checks} of them CHECK, in {seconds} s"));
 }
 
-/// The outcome of the histories so far.
 #[derive(Default)]
 struct Done {
     histories: usize,

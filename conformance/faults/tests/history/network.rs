@@ -17,7 +17,6 @@ pub(crate) const NODE: &str = "192.0.2.1";
 pub(crate) struct Network(pub(crate) usize);
 
 impl Network {
-    /// The network of a slot.
     pub(crate) fn of(slot: usize) -> Self {
         Self(slot % NETWORKS)
     }
@@ -72,12 +71,10 @@ impl Network {
         }
     }
 
-    /// The list, as a file has it.
     pub(crate) fn list(self) -> Value {
         json!({"cniVersion": "1.1.0", "name": self.name(), "plugins": self.plugins()})
     }
 
-    /// Capability arguments of a slot's pod.
     pub(crate) fn capabilities(self, slot: usize) -> Value {
         if !self.is_routed() {
             return json!({});
@@ -98,28 +95,23 @@ impl Network {
         all
     }
 
-    /// The folder of the network's reservations.
     pub(crate) fn store(self) -> String {
         format!("/var/lib/cni/networks/{}", self.name())
     }
 }
 
-/// The node's port that leads to a slot's pod.
 pub(crate) fn host_port(slot: usize) -> u16 {
     20_000 + u16::try_from(slot).unwrap_or_default()
 }
 
-/// The attachment of a slot's pod in a namespace.
 pub(crate) fn attachment(slot: usize, netns: &str) -> Attachment {
     Attachment { container_id: format!("slot{slot}"), netns: netns.to_owned(), ifname: "eth0".to_owned() }
 }
 
-/// An attachment that never was.
 pub(crate) fn bogus() -> Attachment {
     Attachment { container_id: "bogus".to_owned(), ..attachment(0, "") }
 }
 
-/// Connects the node with another machine, and configures the networks.
 pub(crate) fn prepare(node: &Node) -> testns::Namespace {
     let outside = node.remote("outside");
     node.host().add_veth(UPLINK, &outside, "eth0");

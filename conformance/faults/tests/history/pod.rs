@@ -30,7 +30,6 @@ impl PodInSlot {
         self.is_renamed || self.machine.is_some()
     }
 
-    /// The namespace that has the addresses.
     pub(crate) fn holder(&self) -> &Namespace {
         self.machine.as_ref().unwrap_or(&self.container).namespace()
     }
@@ -43,7 +42,6 @@ impl PodInSlot {
         }
     }
 
-    /// Ends its namespaces.
     pub(crate) fn leave(&self) {
         self.machine.iter().chain([&self.container]).for_each(|one| drop(one.leave(Remains::Gone)));
     }

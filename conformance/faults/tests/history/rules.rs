@@ -43,7 +43,6 @@ pub(crate) fn addresses_are_there(slot: usize, pod: &PodInSlot) -> Outcome {
     }
 }
 
-/// The addresses of a living pod are reserved for it.
 pub(crate) fn addresses_are_reserved(slot: usize, pod: &PodInSlot) -> Outcome {
     are_reserved(slot, &pod.result)
 }

@@ -30,7 +30,6 @@ pub(crate) struct Fault {
     pub(crate) words: String,
 }
 
-/// The present state of a slot.
 #[derive(Debug)]
 pub(crate) enum SlotState {
     /// DEL was the last call, and succeeded.
@@ -43,7 +42,6 @@ pub(crate) enum SlotState {
     Dead(By, Value),
 }
 
-/// A node in the middle of a history.
 pub(crate) struct Run<'a> {
     pub(crate) node: &'a Node,
     pub(crate) traffic: Traffic,
@@ -52,7 +50,6 @@ pub(crate) struct Run<'a> {
 
 pub(crate) type Outcome = Result<(), String>;
 
-/// Makes a history on a node of its own.
 pub(crate) fn run(history: &History, has_reference: bool) -> Result<(), Fault> {
     let history = history.clone();
     // A node is for one thread, and the namespaces end with it.
@@ -99,7 +96,6 @@ fn warm_up(node: &Node, networks: &[usize], has_reference: bool) -> Outcome {
 }
 
 impl<'a> Run<'a> {
-    /// The other machine answers a network's pods.
     fn answer_outside(&self, outside: &Namespace, network: usize) {
         let port = outside_port(network);
         self.traffic.serve(anchor(network), traffic::open(outside, (Network(network).outside(), port).into()).unwrap());
@@ -202,7 +198,6 @@ impl<'a> Run<'a> {
         Ok(matches!(self.place(slot), SlotState::Living(_)))
     }
 
-    /// ADD, which has to succeed.
     fn attach(&mut self, slot: usize, by: By) -> Outcome {
         // host-local refuses the ID of a container that ended without DEL. Our library makes up for it where ADD was its own.
         self.bury(
@@ -262,7 +257,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// ADD of what lives, which has to be refused and changes nothing.
     fn refused(&mut self, slot: usize, by: By, is_elsewhere: bool) -> Outcome {
         let SlotState::Living(pod) = self.place(slot) else { return Ok(()) };
         // Refusals of the reference are not tested, and one runtime's container IDs are not another's.
@@ -383,7 +377,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// DEL of what never was in the namespaces of all pods of the network.
     fn del_stranger(&self, network: usize, by: By, stranger: Stranger) -> Outcome {
         for (slot, pod) in self.living().filter(|(slot, _)| slot % NETWORKS == network) {
             let mut target = self.target(slot, &pod.container);
@@ -447,7 +440,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Ends all pods. Nothing is left of them.
     fn end(mut self, networks: &[usize]) -> Outcome {
         let slots: Vec<_> = self.places.keys().copied().collect();
         for slot in slots {
@@ -479,7 +471,6 @@ fn only_success(outcomes: [Result<Value, String>; 2], by: By) -> Result<Option<V
     }
 }
 
-/// The other machine's port that answers a network's pods.
 fn outside_port(network: usize) -> u16 {
     30_000 + u16::try_from(network).unwrap_or_default()
 }

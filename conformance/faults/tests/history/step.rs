@@ -14,23 +14,17 @@ pub(crate) enum By {
     Theirs,
 }
 
-/// The living attachments of a network that are in GC's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum List {
-    /// All of them.
     True,
-    /// All of them, and one that never was.
     Bogus,
-    /// All but those of one slot.
     Without(usize),
     /// No namespace, under an ID that no container ever had.
     OnlyBogus,
-    /// No namespace.
     Empty,
 }
 
 impl List {
-    /// A random one, which may be without a slot.
     fn random(numbers: &mut Random, slot: usize) -> Self {
         match numbers.below(8) {
             0..=1 => Self::True,
@@ -41,7 +35,6 @@ impl List {
         }
     }
 
-    /// Whether the list of valid attachments lacks the living pod of a slot.
     pub(crate) fn omits(self, slot: usize) -> bool {
         match self {
             Self::True | Self::Bogus => false,
@@ -50,27 +43,21 @@ impl List {
         }
     }
 
-    /// Returns whether the list has an attachment that never was.
     pub(crate) fn has_bogus(self) -> bool {
         matches!(self, Self::Bogus | Self::OnlyBogus)
     }
 }
 
-/// A call of GC or of what calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collector {
-    /// Each plugin of the network, with this list.
     Plugins(List),
-    /// `cnitool gc`.
     Cnitool,
-    /// `cnitool doctor --fix`.
     Doctor,
 }
 
 /// The parts of an attachment's name in a DEL that addresses no attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stranger {
-    /// Another container ID, in the namespace of a pod.
     Container,
     /// Another network, with the ID and the namespace of a pod.
     Network,
@@ -83,7 +70,6 @@ pub(crate) enum Step {
     Add(usize, By),
     /// ADD of the living pod's container and interface into another namespace, which has to be refused.
     AddElsewhere(usize, By),
-    /// Two ADDs of one attachment at once.
     AddTwice(usize, By),
     /// ADD beside `cnitool gc` or `doctor --fix`, which our library's lock does not keep apart where another runtime adds.
     AddBeside(usize, By, Collector),
@@ -109,7 +95,6 @@ pub(crate) enum Step {
     Release(usize),
     /// ADD between a look at the node and the GC that knows only what was seen then.
     AddAfterLook(usize, By),
-    /// GC of a network.
     Collect(usize, Collector),
     /// GC of the address plugin alone, with such a list: all who live keep their addresses.
     CollectAddresses(usize, List),
@@ -156,7 +141,6 @@ impl Step {
     }
 }
 
-/// A history: the networks with an anchor, and the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) steps: Vec<Step>,
@@ -174,7 +158,6 @@ impl History {
 }
 
 impl Step {
-    /// The network that it is about.
     pub(crate) fn network(self) -> usize {
         match self {
             Self::Add(slot, _)
@@ -199,12 +182,10 @@ impl Step {
 }
 
 impl History {
-    /// The history of these steps only.
     pub(crate) fn only(&self, steps: &[usize]) -> Self {
         Self { steps: steps.iter().filter_map(|at| self.steps.get(*at)).copied().collect() }
     }
 
-    /// The networks that its steps are about.
     pub(crate) fn networks(&self) -> Vec<usize> {
         let mut networks: Vec<_> = self.steps.iter().map(|step| step.network()).collect();
         networks.sort_unstable();

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use testns::Namespace;
 
-/// The pace of the packets of a flow.
 const PACE: Duration = Duration::from_millis(20);
 /// An answer that takes longer is lost, once the thread has looked for it so many times: a busy machine delays the thread.
 const LATE: Duration = Duration::from_secs(1);
@@ -21,14 +20,12 @@ const LATE_LOOKS: u64 = 40;
 /// The first answer takes at most so long.
 const FIRST: Duration = Duration::from_secs(8);
 
-/// A loss, and whose packet it was.
 #[derive(Debug, Clone)]
 pub(crate) struct Loss {
     pub(crate) slot: usize,
     pub(crate) words: String,
 }
 
-/// Where a flow's packets come from.
 pub(crate) enum Source {
     /// A single socket, as of a connection that lasts.
     Lasting(UdpSocket),
@@ -65,7 +62,6 @@ struct State {
     is_over: bool,
 }
 
-/// The thread, and what it works on.
 pub(crate) struct Traffic {
     state: Arc<(Mutex<State>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -78,7 +74,6 @@ pub(crate) fn open(namespace: &Namespace, address: SocketAddr) -> std::io::Resul
 }
 
 impl Traffic {
-    /// Starts the thread.
     pub(crate) fn start(outside: &Namespace) -> Self {
         let state: Arc<(Mutex<State>, Condvar)> = Arc::default();
         let (shared, outside) = (Arc::clone(&state), outside.clone());
@@ -91,7 +86,6 @@ impl Traffic {
         self.state.0.lock().unwrap().servers.push((slot, socket));
     }
 
-    /// Begins a flow of a slot.
     pub(crate) fn begin(&self, slot: usize, name: &'static str, source: Source, to: SocketAddr) {
         let now = Instant::now();
         let waiting = VecDeque::new();
@@ -100,7 +94,6 @@ impl Traffic {
         self.state.0.lock().unwrap().flows.push(flow);
     }
 
-    /// Waits until all flows have begun, or failed to.
     pub(crate) fn wait_for_first(&self) {
         self.wait_until(|state| state.flows.iter().all(|flow| flow.began.is_some()) || !state.losses.is_empty());
     }
@@ -181,7 +174,6 @@ impl State {
     }
 }
 
-/// Answers all that has come.
 fn answer(server: &UdpSocket) {
     let mut packet = [0; 64];
     loop {

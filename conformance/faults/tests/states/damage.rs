@@ -3,13 +3,11 @@
 /// The pods' subnet, without its last byte.
 pub(crate) const SUBNET: &str = "10.209.7";
 
-/// A fault of a node.
 #[derive(Debug)]
 pub(crate) struct Damage {
     pub(crate) name: &'static str,
     /// The place of the damage: of several damages with one place, a node gets one.
     pub(crate) place: &'static str,
-    /// The damage, as lines for a shell.
     pub(crate) script: &'static str,
     /// The kind of the finding, and a text of it.
     pub(crate) kind: &'static str,
@@ -25,7 +23,6 @@ pub(crate) const UNDOING: [(&str, &str); 4] = [
     ("arp", "a bridge that is gone"),
 ];
 
-/// The faults of [`TABLE`].
 pub(crate) fn damages() -> Vec<Damage> {
     TABLE.split("== ").skip(1).map(|fault| parse(fault).expect(fault)).collect()
 }

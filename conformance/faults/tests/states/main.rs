@@ -22,7 +22,6 @@ use testns::{Container, Namespace, Node, PidNamespace, Transport, exchange};
 
 use damage::{Damage, SUBNET, UNDOING, damages};
 
-/// The number of nodes, as in the lane of each change.
 const COUNT: u64 = 20;
 
 /// How long one node may take, from the damage to the traffic that is back.

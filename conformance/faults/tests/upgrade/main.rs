@@ -5,13 +5,11 @@
 use conformance::configs::with;
 use conformance::iptables::has_iptables;
 use conformance::shared_objects::stays;
-use conformance::subjects::{node, reference_or_skip};
+use conformance::subjects::reference_or_skip;
 use conformance::wait;
-use libcni::{Attachment, NetworkConf, Runtime};
+use libcni::{NetworkConf, Runtime, RuntimeConf};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -20,7 +18,6 @@ use testns::{Container, Node, note};
 
 const WORKERS: usize = 2;
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The plugins of the network.
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
 
 /// A node's folder of plugins, and a network whose plugins are all in it.
@@ -57,7 +54,6 @@ impl<'a> PluginFolder<'a> {
         folder
     }
 
-    /// Installs a release by its own `cnitool`.
     fn install(&self, release: &Path) {
         let mut command = Command::new(release.join("cnitool"));
         command.args(["install", "--replace-foreign", "--bin-dir"]).arg(&self.bin_dir).env_clear();
@@ -67,7 +63,6 @@ impl<'a> PluginFolder<'a> {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// All names in the folder, hidden ones too.
     fn files(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(&self.bin_dir)
             .unwrap()
@@ -77,22 +72,8 @@ impl<'a> PluginFolder<'a> {
         names
     }
 
-    fn inode(&self, name: &str) -> u64 {
-        self.bin_dir.join(name).metadata().unwrap().ino()
-    }
-
-    /// Whether the installed files have the suffix of that release.
-    fn has(&self, release: &Path) -> bool {
-        let name = release.file_name().unwrap().as_encoded_bytes();
-        let mut file = fs::File::open(self.bin_dir.join("bridge")).unwrap();
-        file.seek(SeekFrom::End(-i64::try_from(name.len()).unwrap())).unwrap();
-        let mut end = Vec::new();
-        file.read_to_end(&mut end).unwrap();
-        end == name
-    }
-
-    fn add(&self, pod: &Container) -> Attachment {
-        let attachment = Attachment::new(pod.id(), "eth0").unwrap().netns(pod.namespace().path().to_str().unwrap());
+    fn add(&self, pod: &Container) -> RuntimeConf {
+        let attachment = RuntimeConf::new(pod.id(), "eth0").unwrap().netns(pod.namespace().path().to_str().unwrap());
         let result = wait(self.runtime().add(&self.network, &attachment)).unwrap();
         let all: Vec<_> =
             result.ips.iter().map(|ip| ip.address.to_string()).filter(|ip| !ip.starts_with("127.")).collect();
@@ -100,7 +81,7 @@ impl<'a> PluginFolder<'a> {
         attachment
     }
 
-    fn del(&self, pod: &Container, attachment: &Attachment) {
+    fn del(&self, pod: &Container, attachment: &RuntimeConf) {
         wait(self.runtime().del(&self.network, attachment)).unwrap();
         assert!(pod.namespace().find_link("eth0").is_none());
     }
@@ -180,7 +161,6 @@ impl Load {
         self.changed.notify_all();
     }
 
-    /// Waits until so many more ADDs have succeeded, or a worker has failed.
     fn wait_for_adds(&self, more: usize) {
         let state = self.state.lock().unwrap();
         let wanted = state.added + more;
@@ -208,35 +188,6 @@ fn copy(from: &Path, to: &Path, end: &str) {
     let script = format!("{{ {lean}; }} && printf %s \"$3\" >> \"$2\"");
     let status = Command::new("sh").args(["-c", &script, "sh"]).args([from, to]).arg(end).status().unwrap();
     assert!(status.success(), "cannot copy {}", from.display());
-}
-
-/// Two builds alternate, 50 times. Each installation is complete when it returns, and no call fails.
-#[test]
-fn fifty_upgrades_under_load() {
-    const TIMES: usize = 50;
-    let node = node();
-    let place = PluginFolder::new(&node, "1.1.0", json!({}));
-    let builds = [place.build("one"), place.build("two")];
-    place.install(&builds[1]);
-    let start = Instant::now();
-    let adds = place.under_load(|load| {
-        for (number, build) in builds.iter().cycle().take(TIMES).enumerate() {
-            // However busy the machine is, every second installation has an ADD beside it.
-            load.wait_for_adds(number % 2);
-            let before = PLUGINS.map(|name| place.inode(name));
-            place.install(build);
-            let after = PLUGINS.map(|name| place.inode(name));
-            assert!(before.iter().all(|inode| !after.contains(inode)), "{before:?} and {after:?}");
-            assert!(place.has(build));
-        }
-    });
-    let seconds = start.elapsed().as_secs_f64();
-    note(&format!(
-        "{TIMES} upgrades in {seconds:.1} s, {adds} ADDs meanwhile, {:.0} per second",
-        adds as f64 / seconds
-    ));
-    assert!(adds >= TIMES / 2, "only {adds} ADDs during {TIMES} upgrades");
-    place.assert_clean(&["cnitool"]);
 }
 
 /// An upgrade from the reference to ours and back, as the README of `cnitool` says. Each time a container added by one is deleted

@@ -10,7 +10,6 @@ impl Variations {
         Self { state: name.bytes().fold(1, |sum: u64, byte| sum.rotate_left(7) ^ u64::from(byte)) }
     }
 
-    /// `SplitMix64`.
     fn random(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.state;

@@ -1,6 +1,6 @@
 //! ADD: what it makes, and when it refuses.
 
-use super::at_once;
+use super::stress;
 use crate::{Act, MutantCall, memory, side_effect};
 use netops::link::{self, Link, Settings, Target};
 use netops::sysctl;
@@ -62,7 +62,7 @@ pub(super) const ACTS: &[Act] = &[
     }),
     ("opens-the-ports-of-others", opens_others),
     ("is-busy", |call| match call.is(Add) {
-        true => at_once::alone(call),
+        true => stress::alone(call),
         false => call.honest(),
     }),
     ("adds-once-for-all", |call| {

@@ -1,22 +1,31 @@
 //! DEL.
 
 use crate::{Act, MutantCall, memory, side_effect};
-use netops::Netns;
 use netops::addr::{self, Address};
-use netops::link::{self, Link};
+use netops::link::{self, Link, Settings, Target};
 use netops::nft::{Family, Nft, Table};
-use netops::route;
 use netops::sysctl::{self, Key};
+use netops::{Netns, route};
+use serde_json::Value;
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Check, Del, Gc};
+use skel::cni_spec::Command::{Add, Check, Del, Gc, Status};
 use skel::env::Environment;
 use std::fs;
 use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 pub(super) const ACTS: &[Act] = &[
+    // DEL.
     ("has-one-chain-for-a-container", |call| deletes_also(call, |own, other| own == other)),
     ("releases-those-whose-id-starts-so", |call| {
         deletes_also(call, |own, other| own != other && other.starts_with(own))
+    }),
+    ("compares-ids-without-case", |call| {
+        deletes_also(call, |own, other| own != other && own.eq_ignore_ascii_case(other))
+    }),
+    ("stops-at-its-delegate", |call| {
+        call.refuses_if(call.is(Del) && !call.order(Del).is_null(), 117, "kit-ipam is out of order")
     }),
     ("turns-forwarding-off", |call| {
         call.after(Del, || {
@@ -180,6 +189,24 @@ pub(super) const ACTS: &[Act] = &[
         }
         reply
     }),
+    // Interface plugins whose link depends on another of the node, its master, or is one of the node itself.
+    ("wants-its-master-to-delete", |call| wants(call, |call, _| !has_master(&call.config()))),
+    ("does-not-miss-its-master", |call| call.does_nothing_if(call.is(Check) && !has_master(&call.config()))),
+    ("is-ready-without-its-master", |call| call.does_nothing_if(call.is(Status) && !has_master(&call.config()))),
+    ("brings-its-device-home-down", |call| {
+        call.after(Del, || {
+            let device = call.config()["device"].as_str().unwrap_or_default().to_owned();
+            if side_effect::done(link::find(&side_effect::node(), &device)).is_some() {
+                let down = Settings { up: Some(false), ..Settings::default() };
+                side_effect::run(&side_effect::node(), link::set(&Target::named(&device), &down));
+            }
+        })
+    }),
+    // A plugin that needs a daemon: dhcp.
+    ("is-ready-without-its-daemon", |call| call.does_nothing_if(call.is(Status) && !has_daemon())),
+    ("checks-without-its-daemon", |call| call.does_nothing_if(call.is(Check) && !has_daemon())),
+    ("wants-its-daemon-to-delete", |call| wants(call, |_, _| !has_daemon())),
+    ("starts-where-no-socket-is-only", crate::MutantCall::honest),
 ];
 
 /// A folder that no plugin has but the mutant whose profile names it.
@@ -267,14 +294,30 @@ fn has_filter_rules() -> bool {
     found.is_ok_and(|rules| !rules.is_empty())
 }
 
-/// The end of a veth on the node.
 fn host_end(link: &Link) -> Option<Link> {
     link::find_index(&side_effect::node(), link.peer?).ok().flatten()
 }
 
-/// Returns whether host-local has an address for a container, in any network.
-fn has_file_of(container_id: &str) -> bool {
+pub(super) fn has_file_of(container_id: &str) -> bool {
     let folders = fs::read_dir("/var/lib/cni/networks").into_iter().flatten().flatten();
     let mut files = folders.flat_map(|folder| fs::read_dir(folder.path())).flatten().flatten();
     files.any(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.starts_with(container_id)))
+}
+
+fn has_master(config: &Value) -> bool {
+    let master = config["master"].as_str().unwrap_or_default();
+    link::find(&side_effect::node(), master).is_ok_and(|found| found.is_some())
+}
+
+/// The socket on which the daemon of the kit's profile listens.
+const SOCKET: &str = "/run/cni/dhcp.sock";
+
+/// Whether a mutant's daemon starts, by the words of its command line.
+pub(crate) fn starts(mutant: &str, words: &[String]) -> bool {
+    let is_daemon = words.get(1).is_some_and(|word| word == "daemon");
+    mutant != "starts-where-no-socket-is-only" || !is_daemon || !Path::new(SOCKET).exists()
+}
+
+fn has_daemon() -> bool {
+    UnixStream::connect(SOCKET).is_ok()
 }

@@ -83,7 +83,6 @@ pub(super) const ACTS: &[Act] = &[
     }),
 ];
 
-/// An attachment that was added.
 struct Noted {
     id: String,
     ifname: String,
@@ -97,7 +96,6 @@ impl Noted {
     }
 }
 
-/// Whether an ID is the start of another of them.
 fn is_start(id: &str, of: &[(String, String)]) -> bool {
     of.iter().any(|(other, _)| other != id && other.starts_with(id))
 }

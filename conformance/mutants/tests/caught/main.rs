@@ -51,7 +51,7 @@ macro_rules! groups {
     };
 }
 
-groups! { configuration parameters add prev_result add_result del check gc status version results errors delegation ipam links daemon conventions relied crash faults concurrency model hostile }
+groups! { add add_result check concurrency configuration conventions crash daemon del delegation errors faults gc hostile ipam links model parameters prev_result relied results status version }
 
 #[test]
 #[ignore = "takes some minutes"]

@@ -1,7 +1,13 @@
 //! The tables of mutants and of rules.
 
 use cni_conformance::{Profile, rules, stress};
-use mutants::{excused, wrong};
+use mutants::wrong;
+
+/// Rules with cases that no mutant breaks, and why.
+const EXCUSED: &[(&str, &str)] = &[(
+    "conventions.dns",
+    "no plugin of the suite or of the reference has the capability, so that there is none to be made wrong",
+)];
 
 /// Each rule has a mutant that breaks it, or a reason why none can.
 #[test]
@@ -9,7 +15,7 @@ fn every_rule_has_a_mutant_or_an_excuse() {
     let mut faults = Vec::new();
     for rule in rules::all().chain(stress::rules()) {
         let mutants = wrong::all().filter(|mutant| mutant.rule == rule.id).count();
-        let excuses = excused::RULES.iter().filter(|(id, _)| *id == rule.id).count();
+        let excuses = EXCUSED.iter().filter(|(id, _)| *id == rule.id).count();
         match (mutants, excuses) {
             (1.., 0) | (0, 1) => {}
             (0, 0) => faults.push(format!("{} has neither a mutant nor an excuse", rule.id)),
@@ -39,7 +45,7 @@ fn mutants_name_what_there_is() {
             assert!(is_rule(id), "{}: there is no rule {id}", mutant.name);
         }
     }
-    for (id, _) in excused::RULES {
+    for (id, _) in EXCUSED {
         assert!(is_rule(id), "there is no rule {id} to excuse");
     }
 }

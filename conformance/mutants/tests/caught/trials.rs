@@ -23,7 +23,6 @@ const TRIAL_DEADLINE: Duration = Duration::from_secs(300);
 /// Rules that any mutant but those that are named for it keeps to: quick ones, each about another end of a plugin.
 const NEIGHBOURS: [&str; 3] = ["version.lists-versions", "add.prints-a-result", "errors.6-undecodable"];
 
-/// A folder of plugins for each mutant, and an honest one.
 pub(crate) struct Kit {
     folders: tempfile::TempDir,
     machine: &'static MachineFeatures,
@@ -50,7 +49,6 @@ impl Kit {
         Subject { label: name.to_owned(), bin_dir: Path::new(self.folders.path()).join(name), also: Vec::new() }
     }
 
-    /// The trials of some rules.
     fn plan(&self, subject: &Subject, mutant: &Mutant, rules: Vec<&'static Rule>, cases: &[&str]) -> Vec<Planned> {
         let mut profile = Profile::find(mutant.profile).expect("the profile is built in").for_subject(subject);
         let folders = mutant.writes.iter().map(|path| Stage::Folder { path: path.into() });
@@ -62,7 +60,6 @@ impl Kit {
         schedule::trials(&candidate, &wanted, self.machine)
     }
 
-    /// The trials of a mutant's rule with the honest plugin.
     fn plan_honest(&self, mutant: &Mutant) -> Vec<Planned> {
         let subject = self.subject(HONEST[usize::from(mutant.ipam_as_process)]);
         self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), &mutant.cases)
@@ -141,7 +138,6 @@ const SIDE_BY_SIDE: usize = 3;
 /// Rules that are left out there: families in which each takes seconds.
 const LONG: [&str; 1] = ["concurrency."];
 
-/// Whether the kernel has the links of a mutant's plugin; says so if not.
 fn has_links(mutant: &Mutant) -> bool {
     match mutant.profile {
         "macvlan" => testns::Feature::Macvlan.or_skip(),
@@ -167,7 +163,6 @@ const PLUGINS: [&str; 12] = [
     "tuning",
 ];
 
-/// Makes a folder with all plugins.
 fn fill(folder: &Path, apart: bool) {
     const MUTANT: &str = env!("CARGO_BIN_EXE_mutant");
     fs::create_dir(folder).unwrap_or_else(|error| panic!("cannot create {}: {error}", folder.display()));

@@ -31,7 +31,6 @@ pub struct Message {
 /// What a send carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cargo {
-    /// No netlink messages.
     Other,
     /// Netlink messages; here are those that ask for a change.
     Netlink(Vec<Message>),

@@ -22,16 +22,11 @@ use crate::process::{Output, group_of};
 /// Stops itself so that the tracer can take hold, then becomes the program.
 const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\" \"$@\"";
 
-/// A program with its arguments, environment and stdin.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
-    /// The program's path.
     pub executable: &'a Path,
-    /// Arguments behind its name.
     pub arguments: &'a [String],
-    /// The program's whole environment.
     pub environment: &'a [(String, String)],
-    /// The program's whole stdin.
     pub stdin: &'a str,
     /// Time it may take under trace, with all that comes from it.
     pub deadline: Duration,
@@ -40,7 +35,6 @@ pub struct Program<'a> {
 /// What a program did under trace.
 #[derive(Debug, Clone)]
 pub struct ProgramTrace {
-    /// How the program ended, and what it wrote.
     pub output: Output,
     /// System calls of all of its processes and threads, in order.
     pub calls: Vec<Syscall>,
@@ -52,12 +46,9 @@ pub struct ProgramTrace {
     pub hit: Option<Syscall>,
 }
 
-/// A process of a traced program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// The process's number.
     pub pid: i32,
-    /// How often the process became another program.
     pub execs: usize,
     /// Threads beside the process's first.
     pub threads: usize,

@@ -8,20 +8,16 @@ use std::path::PathBuf;
 use super::message;
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 #[cfg(target_arch = "x86_64")]
-use crate::must::Must;
+use {crate::must::Must, nix::sys::ptrace};
 
 /// A system call at the moment it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Syscall {
-    /// The thread.
     pub pid: i32,
-    /// The call's number on this architecture.
     pub number: i64,
-    /// The call's arguments as they are in the registers.
     pub arguments: [u64; 6],
     /// The call may change something outside its process.
     pub changes: bool,
@@ -100,7 +96,6 @@ impl Syscall {
         Some(Self { pid: pid.as_raw(), number, arguments, changes })
     }
 
-    /// Returns whether the call takes a message from a socket.
     pub(crate) fn receives(&self) -> bool {
         matches!(self.number, libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg)
     }
@@ -186,24 +181,26 @@ pub(crate) fn set_result(pid: Pid, errno: Errno) {
     ptrace::setregs(pid, all).must("write registers");
 }
 
-#[cfg(target_arch = "aarch64")]
+/// Reads them from where the kernel shows them for every architecture, which takes longer than reading registers.
+#[cfg(not(target_arch = "x86_64"))]
 fn registers(pid: Pid) -> Option<(i64, [u64; 6])> {
-    let all = ptrace::getregs(pid).ok()?;
-    let [a, b, c, d, e, f, ..] = all.regs;
-    Some((all.regs[8].cast_signed(), [a, b, c, d, e, f]))
+    let line = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+    let (number, arguments) = line.split_once(' ')?;
+    let mut arguments = arguments.split(' ').map(|argument| u64::from_str_radix(argument.trim_start_matches("0x"), 16));
+    Some((number.parse().ok()?, [(); 6].map(|()| arguments.next().and_then(Result::ok).unwrap_or_default())))
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn set_number_invalid(_: Pid) {
     panic!("failing a system call is not written for this architecture yet");
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn set_third(_: Pid, _: u64) {
     panic!("shortening a system call is not written for this architecture yet");
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn set_result(pid: Pid, errno: Errno) {
     panic!("no call of {pid} was to fail with {errno}");
 }

@@ -81,7 +81,6 @@ impl Tracer {
         tracer
     }
 
-    /// Handles one report; false when nothing is left to report.
     fn step(&mut self, meanwhile: &mut dyn FnMut()) -> bool {
         // Other threads trace their own: __WNOTHREAD leaves theirs alone.
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
@@ -143,7 +142,6 @@ impl Tracer {
         }
     }
 
-    /// Notes a new process, or a new thread of one.
     fn born(&mut self, child: Pid) {
         if self.started {
             let process = self.process(child);

@@ -1,44 +1,18 @@
-//! Calls of executables: of a script that shows what it was given, and of the reference plugins.
+//! Calls of executables, also under ptrace. That a traced call is killed, fails or is refused at its point is shown by the kit's
+//! mutants of the groups `crash` and `faults`, and its counts by the limits of `bench`.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use testns::{Attachment, Call, Node, Remains, Verb, unshared, write_executable};
+use nix::sys::signal::Signal;
+use testns::trace::{Fate, Syscall};
+use testns::{Attachment, Call, Node, Verb, unshared, write_executable};
 
-/// Installs a shell script as a plugin.
-pub(crate) fn script(node: &Node, name: &str, text: &str) {
-    write_executable(node.bin_dir().join(name), format!("#!/bin/sh\n{text}")).expect("write a script");
-}
-
-const SHOW: &str = r#"
-echo "$CNI_COMMAND|$CNI_CONTAINERID|$CNI_NETNS|$CNI_IFNAME|$CNI_ARGS|$CNI_PATH|${CNI_NETNS-unset}" >&2
-cat >&2
-test "$CNI_COMMAND" = ADD && echo '{"cniVersion":"1.1.0"}'
-test "$CNI_COMMAND" != CHECK || { echo '{"code":11,"msg":"later"}'; exit 1; }
-"#;
-
-#[test]
-fn a_call_gives_what_the_verb_has() {
-    let node = Node::new();
-    script(&node, "show", SHOW);
-    let (pod, config) = (node.container(), r#"{"name":"n","type":"show"}"#);
-
-    let add = Call::new(Verb::Add, config, &pod).args("A=b").variable("PATH", "/usr/bin:/bin").run(&node);
-    let netns = "/run/netns/pod1";
-    let expected = format!("ADD|pod1|{netns}|eth0|A=b|/run/testns/bin|{netns}\n{config}");
-    assert_eq!(add.output.stderr, expected);
-    assert_eq!(add.ok()["cniVersion"], "1.1.0");
-
-    let empty = pod.leave(Remains::EmptyPath);
-    let check = Call::new(Verb::Check, config, &empty).variable("PATH", "/usr/bin:/bin").run(&node);
-    assert!(check.output.stderr.starts_with("CHECK|pod1||eth0||/run/testns/bin|\n"));
-    assert_eq!(check.fails_with(11).msg, "later");
-
-    let status = Call::new(Verb::Status, config, Attachment::none()).without("CNI_PATH");
-    let status = status.variable("PATH", "/usr/bin:/bin").run(&node);
-    assert!(status.output.stderr.starts_with("STATUS||||||unset\n"), "{status}");
-    assert!(status.ok().is_null());
+/// A call of a script.
+fn call(node: &Node, script: &str) -> Call {
+    write_executable(node.bin_dir().join("script"), format!("#!/bin/sh\n{script}")).expect("write a script");
+    Call::new(Verb::Add, "{}", Attachment::none()).plugin("script")
 }
 
 /// A child has every descriptor of the thread that starts it, until it executes its program.
@@ -62,9 +36,29 @@ fn a_file_that_is_written_unshared_is_not_open_in_other_threads() {
 #[test]
 fn a_call_has_a_deadline() {
     let node = Node::new();
-    script(&node, "loop", "while :; do :; done");
-    let call = Call::new(Verb::Add, "{}", Attachment::none()).plugin("loop");
-    let call = call.deadline(Duration::from_millis(200));
+    let call = call(&node, "while :; do :; done").deadline(Duration::from_millis(200));
     assert!(std::panic::catch_unwind(|| call.run(&node).output).is_err());
     assert!(std::panic::catch_unwind(|| call.trace(&node).reply.output).is_err());
+}
+
+#[test]
+fn a_shortened_write_writes_half() {
+    let node = Node::new();
+    let is_answer = |call: &Syscall| call.name() == "write" && call.arguments[0] == 1;
+    let call = call(&node, "printf 12345678");
+    let traced = call.try_traced(&node, Some((1, Fate::ShortenWhere(is_answer)))).unwrap();
+    assert_eq!(traced.hit.map(|call| call.name()).unwrap(), "write");
+    let stdout = &traced.reply.output.stdout;
+    assert!(stdout.starts_with("1234"), "{stdout}");
+    assert!(traced.eligible > 1 || stdout == "1234", "the rest was written without another call: {stdout}");
+}
+
+#[test]
+fn a_signal_reaches_the_plugin_at_its_point() {
+    let node = Node::new();
+    let script = "trap 'echo caught >&2; exit 3' TERM\n: >/run/testns/one\n: >/run/testns/two";
+    let traced = call(&node, script).signal_before(&node, 1, Signal::SIGTERM);
+    assert!(traced.hit.is_some());
+    assert_eq!((traced.reply.output.code(), traced.reply.output.stderr.as_str()), (3, "caught\n"));
+    assert!(!node.work_dir().join("two").exists());
 }

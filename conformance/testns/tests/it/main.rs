@@ -2,5 +2,3 @@
 
 mod calls;
 mod nodes;
-mod packets;
-mod traces;

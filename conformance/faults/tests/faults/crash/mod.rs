@@ -17,22 +17,18 @@ use serde_json::{Value, json};
 use std::sync::OnceLock;
 use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
 
-/// The parts of an attachment.
 #[derive(Debug, Clone, Copy)]
 struct Scenario {
-    /// The name in messages.
     name: &'static str,
     place: LinkPlace,
     config: fn() -> Value,
 }
 
-/// A single IPv4 address.
 const PLAIN: Scenario = Scenario {
     name: "plain",
     place: LinkPlace::Pair,
     config: || configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_v4()})),
 };
-/// A config with addresses of both families and the bridge as gateway.
 const GATEWAY: Scenario = Scenario {
     name: "dual stack with default gateway",
     place: LinkPlace::Pair,
@@ -130,7 +126,6 @@ impl Scenario {
     }
 }
 
-/// Checks that the node is as remembered.
 #[track_caller]
 fn assert_clean(node: &Node, point: &str) {
     let left = changes(node);
@@ -186,7 +181,6 @@ fn assert_new(node: &Node, pod: &Container, point: &str) {
     assert!(left.is_empty(), "{point}: left in the container:\n{left}");
 }
 
-/// Names of the container's links.
 fn inside_links(pod: &Container) -> Vec<String> {
     pod.namespace().links().into_iter().map(|link| link.name).collect()
 }

@@ -1,19 +1,11 @@
-//! The same for each of the other interface plugins.
+//! The same for each of the other interface plugins. What the kernel refuses is a rule of the kit, `faults.add-is-all-or-nothing`.
 
-use super::rollback::{FAILED, INTERRUPTED, REFUSED, on_a_new_node, on_a_used_node};
-use super::{PTP_DUAL, Scenario};
-use crate::interface_plugins::{InterfacePlugin, LinkPlace};
+use super::Scenario;
+use super::rollback::{FAILED, INTERRUPTED, on_a_used_node};
+use crate::interface_plugins::InterfacePlugin;
 
 fn a_signalled_add_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
     on_a_used_node(scenario, INTERRUPTED);
-}
-
-fn add_with_any_message_refused_leaves_nothing(kind: InterfacePlugin, scenario: Scenario) {
-    on_a_used_node(scenario, REFUSED);
-    on_a_new_node(scenario, REFUSED);
-    if kind.place == LinkPlace::Pair {
-        on_a_used_node(PTP_DUAL, REFUSED);
-    }
 }
 
 fn add_with_any_system_call_failing_leaves_nothing(_: InterfacePlugin, scenario: Scenario) {
@@ -41,7 +33,6 @@ each_scenario! {
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
     (
         a_signalled_add_leaves_nothing
-        add_with_any_message_refused_leaves_nothing
         add_with_any_system_call_failing_leaves_nothing
     )
 }

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use testns::trace::{Fate, Syscall, Traced};
 use testns::{Call, Container, Node, Remains, Reply, Verb};
 
-/// How a step is made to fail.
 #[derive(Clone, Copy)]
 pub(super) struct Failing {
     pub(super) name: &'static str,
