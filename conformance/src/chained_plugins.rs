@@ -8,7 +8,6 @@ use testns::{Attachment, Feature, Node};
 #[derive(Debug, Clone, Copy)]
 pub struct ChainedPlugin {
     pub name: &'static str,
-    /// The plugin's config, without prevResult.
     pub config: fn() -> Value,
     needs: Option<Feature>,
     /// Lines of the container that DEL leaves, as in the reference.
@@ -87,14 +86,12 @@ pub fn stays_on_node(line: &str) -> bool {
     comes_and_goes(line) || is_shaper(line)
 }
 
-/// All keys of tuning but `txQLen`.
 pub fn tuning() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "tuning",
         "mac": "c2:11:22:33:44:55", "mtu": 1400, "promisc": true, "allmulti": true,
         "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1", "net.core.somaxconn": "500"}})
 }
 
-/// A limit for each direction.
 pub fn bandwidth() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "bandwidth",
         "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000})
@@ -105,7 +102,6 @@ pub fn sbr() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "sbr"})
 }
 
-/// The VRF `blue`.
 pub fn vrf() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "blue"})
 }
@@ -151,7 +147,6 @@ pub fn portmap() -> Value {
         "capabilities": {"portMappings": true}, "runtimeConfig": {"portMappings": mappings}})
 }
 
-/// The same in nf_tables.
 pub fn portmap_of_nft() -> Value {
     with(portmap(), json!({"backend": "nftables"}))
 }

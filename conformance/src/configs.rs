@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Node, Reply, Verb};
 
-/// Every version of the specification.
 pub const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 /// `base` with the keys of `own`, which replace keys of the same name.
@@ -30,17 +29,14 @@ pub fn layer2(own: Value) -> Value {
     with(base, own)
 }
 
-/// Addresses of 10.7.0.0/24 from host-local.
 pub fn v4() -> Value {
     json!({"type": "host-local", "subnet": "10.7.0.0/24"})
 }
 
-/// Addresses of fd07::/64 from host-local.
 pub fn v6() -> Value {
     json!({"type": "host-local", "subnet": "fd07::/64"})
 }
 
-/// An address of each family from host-local.
 pub fn dual() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]})
 }
@@ -68,7 +64,6 @@ impl Unshared {
         json!({"type": "host-local", "ranges": ranges.map(|subnet| [json!({"subnet": subnet})])})
     }
 
-    /// The IPv4 address with this last byte.
     pub fn address(&self, last: u8) -> String {
         let [high, low] = self.0.to_be_bytes();
         format!("10.{}.{low}.{last}", 100 + high)
@@ -81,37 +76,29 @@ pub fn host_local(ipam: Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "host-local", "ipam": ipam})
 }
 
-/// Parses an address.
 pub fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// The addresses of a result, with prefix.
 pub fn addresses(result: &Value) -> Vec<String> {
     let ips = result["ips"].as_array().map(Vec::as_slice).unwrap_or_default();
     ips.iter().map(|ip| ip["address"].as_str().expect("an address").to_owned()).collect()
 }
 
-/// The first address of a result, without prefix.
 pub fn first_ip(result: &Value) -> IpAddr {
     let all = addresses(result);
     let text = all.first().expect("an address in the result");
     ip(text.split('/').next().unwrap_or_default())
 }
 
-/// The outcome of an ADD, with what its CHECK and DEL need.
 pub struct Attached<'a> {
     node: &'a Node,
-    /// The config that ADD had.
     pub config: Value,
-    /// The attachment that ADD had.
     pub attachment: Attachment,
-    /// The result of ADD.
     pub result: Value,
 }
 
 impl<'a> Attached<'a> {
-    /// Calls ADD, which has to succeed.
     #[track_caller]
     pub fn add(node: &'a Node, config: &Value, attachment: impl Into<Attachment>) -> Self {
         let attachment = attachment.into();
@@ -124,26 +111,22 @@ impl<'a> Attached<'a> {
         Call::new(verb, &self.config, &self.attachment).prev_result(&self.result)
     }
 
-    /// Calls CHECK.
     #[track_caller]
     pub fn check(&self) -> Reply {
         self.call(Verb::Check).run(self.node)
     }
 
-    /// Calls DEL.
     #[track_caller]
     pub fn del(&self) -> Reply {
         self.call(Verb::Del).run(self.node)
     }
 
-    /// Calls CHECK, then DEL; both have to succeed.
     #[track_caller]
     pub fn check_and_del(&self) {
         self.check().ok();
         self.del().ok();
     }
 
-    /// The name of the host veth in the result.
     #[track_caller]
     pub fn host_veth(&self) -> &str {
         let all = self.result["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -4,7 +4,6 @@ use crate::configs::with;
 use serde_json::{Value, json};
 use testns::Node;
 
-/// firewall on network `net`; `own` adds keys or replaces them.
 pub fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "firewall", "backend": "iptables"}), own)
 }
@@ -20,7 +19,6 @@ pub fn saved(node: &Node) -> String {
     crate::iptables::saved(node, "filter")
 }
 
-/// The rules that name an address.
 pub fn accepting(node: &Node) -> Vec<String> {
     saved(node)
         .lines()
@@ -30,7 +28,6 @@ pub fn accepting(node: &Node) -> Vec<String> {
         .collect()
 }
 
-/// The rules about a bridge.
 pub fn isolating(node: &Node, bridge: &str) -> Vec<String> {
     saved(node).lines().filter(|line| line.contains(&format!("o {bridge} "))).map(str::to_owned).collect()
 }

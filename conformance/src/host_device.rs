@@ -8,7 +8,6 @@ use testns::{Container, Namespace, Node};
 /// The folder of what the plugin has to give back.
 pub const RECORDS: &str = "/run/cni/host-device";
 
-/// host-device on network `net`; `own` adds keys or replaces them.
 pub fn config(own: Value) -> Value {
     let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "host-device", "device": "dev1", "ipam": v4()});
     with(base, own)
@@ -51,7 +50,6 @@ pub fn may_stay(line: &str) -> bool {
         || line.contains(" route ") && line.contains("::") && line.contains(" table 255 ")
 }
 
-/// The names of all records.
 pub fn records() -> Vec<String> {
     let entries = std::fs::read_dir(RECORDS).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()

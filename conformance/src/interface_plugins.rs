@@ -8,11 +8,9 @@ use testns::{Feature, Namespace, Node};
 
 #[derive(Debug, Clone, Copy)]
 pub struct InterfacePlugin {
-    /// The plugin's name.
     pub name: &'static str,
     /// The kernel's feature that the kind needs, if not all kernels have it.
     pub feature: Option<Feature>,
-    /// The place of the plugin's link.
     pub place: LinkPlace,
     /// The plugin's own keys, for the container of a number.
     own: fn(usize) -> Value,
@@ -40,10 +38,8 @@ const fn kind(
     InterfacePlugin { name, feature, place, own }
 }
 
-/// With a gateway and masquerade.
 pub const BRIDGE: InterfacePlugin =
     kind("bridge", None, LinkPlace::Pair, |_| json!({"bridge": "br0", "isGateway": true, "ipMasq": true}));
-/// With masquerade.
 pub const PTP: InterfacePlugin = kind("ptp", None, LinkPlace::Pair, |_| json!({"ipMasq": true}));
 /// On `uplink`.
 pub const MACVLAN: InterfacePlugin =
@@ -62,7 +58,6 @@ pub const TAP: InterfacePlugin = kind("tap", Some(Feature::Tun), LinkPlace::Insi
 /// Without keys.
 pub const DUMMY: InterfacePlugin = kind("dummy", Some(Feature::Dummy), LinkPlace::Inside, |_| json!({}));
 
-/// All of them.
 pub const ALL: [InterfacePlugin; 8] = [BRIDGE, PTP, MACVLAN, IPVLAN, VLAN, HOST_DEVICE, TAP, DUMMY];
 
 impl InterfacePlugin {
@@ -73,7 +68,6 @@ impl InterfacePlugin {
         }
     }
 
-    /// Whether the kernel has the kind; prints that the test skips it if not.
     pub fn is_known(self) -> bool {
         self.feature.is_none_or(Feature::or_skip)
     }

@@ -4,12 +4,10 @@ use crate::configs::with;
 use serde_json::{Value, json};
 use testns::Node;
 
-/// A port of the node that leads to one of a container.
 pub fn mapping(host: u16, container: u16, protocol: &str) -> Value {
     json!({"hostPort": host, "containerPort": container, "protocol": protocol})
 }
 
-/// portmap on network `net`; `own` adds keys or replaces them.
 pub fn config(mappings: &[Value], own: Value) -> Value {
     let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "portmap",
         "runtimeConfig": {"portMappings": mappings}});
@@ -27,7 +25,6 @@ pub fn saved(node: &Node) -> String {
     crate::iptables::saved(node, "nat")
 }
 
-/// The rules that forward to containers.
 pub fn forwarding(node: &Node) -> Vec<String> {
     saved(node).lines().filter(|line| line.contains("CNI-DN-")).map(str::to_owned).collect()
 }

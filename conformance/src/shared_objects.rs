@@ -40,8 +40,7 @@ fn is_forwarding(line: &str) -> bool {
     line.contains("sysctl net/ipv") && keys.iter().any(|key| line.contains(key))
 }
 
-/// The store of host-local without reservations.
-pub fn is_empty_store(line: &str) -> bool {
+fn is_empty_store(line: &str) -> bool {
     let names = ["/lock ", "/last_reserved_ip."];
     line.starts_with("+ folder /var/lib/cni/networks")
         || line.contains(" /run/cni")

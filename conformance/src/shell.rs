@@ -3,7 +3,6 @@
 use std::process::Command;
 use testns::Namespace;
 
-/// Runs a script of the shell in a namespace, and returns what it prints.
 #[track_caller]
 pub fn sh(namespace: &Namespace, script: &str) -> String {
     run(namespace, Command::new("sh").args(["-ec", script]))

@@ -9,7 +9,6 @@ use testns::{Container, Namespace, Node, Subject};
 /// The plugins that a test runs. Intended differences are asserted for both, and listed in the plugins' pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// The suite's.
     Ours,
     /// The Go reference plugins, version 1.9.1 as Debian's unstable has them.
     Reference,
@@ -29,7 +28,6 @@ impl Who {
     }
 }
 
-/// The suite's plugins.
 pub fn ours() -> Subject {
     testns::note_panics();
     has_neighbour();
@@ -60,12 +58,10 @@ fn has_neighbour() {
     });
 }
 
-/// A node with the suite's plugins.
 pub fn node() -> Node {
     Node::with(&ours())
 }
 
-/// A node with the suite's plugins, and a container of it.
 pub fn node_with_pod() -> (Node, Container) {
     let node = node();
     let pod = node.container();
@@ -77,7 +73,6 @@ pub fn reference_or_skip() -> Option<Subject> {
     Subject::reference_or_skip(&running())
 }
 
-/// Prints that the running test, or a part of it, is skipped.
 pub fn skip(why: &str) {
     testns::skip(&running(), why);
 }
@@ -96,7 +91,6 @@ fn subjects() -> Vec<(Who, Subject)> {
     named.into_iter().flatten().collect()
 }
 
-/// Runs a test with each subject on a node of its own.
 pub fn each(test: impl Fn(Who, &Node)) {
     for (who, subject) in subjects() {
         let _named = NamedOnPanic(who);

@@ -27,7 +27,6 @@ impl FromConf for Conf {
     }
 }
 
-/// The file in which DEL is noted.
 struct Removal {
     file: Option<String>,
 }
@@ -136,7 +135,6 @@ impl FromConf for IpamConf {
     }
 }
 
-/// The file in which calls are noted.
 struct IpamLog(String);
 
 impl FromAnyConf for IpamLog {
@@ -160,7 +158,7 @@ impl Plugin for ProbeIpam {
         log(&keys.ipam.log, "ADD")?;
         let bad = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use key ipam.address: {why}"));
         let address = json::parse_cidr(&keys.ipam.address).map_err(bad)?;
-        Ok(AddResult { ips: vec![Ip { interface: None, address, gateway: None }], ..AddResult::default() })
+        Ok(AddResult::default().ip(Ip::new(address, None)))
     }
 
     async fn del(_: &DelRequest, keys: &IpamLog) -> Result<(), CniError> {

@@ -1,18 +1,15 @@
 //! The plugins' records in the log of calls, as any runtime gets them: `libcni/call-log/README.md`.
 
-use crate::configs::{Attached, bridge};
-use crate::subjects::{node, node_with_pod};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use testns::{Call, Node, Reply, Verb};
+use testns::Reply;
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const NODE_FILE: &str = "/etc/cni/log";
 
-/// The records in a file, oldest first.
 fn records(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -158,31 +155,15 @@ fn a_log_that_another_user_could_place_is_refused_and_stops_no_call() {
         node.call(Verb::Del, bridge(json!({})), &pod).ok();
         reply.output.stderr
     };
-    let (folder, target) = (node.work_dir().join("open"), node.work_dir().join("target"));
-    std::fs::create_dir(&folder).unwrap();
-    chmod(&folder, 0o1777);
+    let target = node.work_dir().join("target");
     std::fs::write(&target, "").unwrap();
-    symlink(&target, node.work_dir().join("link")).unwrap();
     symlink(node.work_dir(), node.work_dir().join("here")).unwrap();
-    for (path, why) in [
-        ("open/log", "its folder can be written to by others"),
-        ("link", "it is a symbolic link"),
-        ("here/log", "a part of its path is a symbolic link"),
-        ("none/log", "its folder does not exist: install -d -m 700 /"),
-        ("target/log", "its folder cannot be opened: ENOTDIR"),
-    ] {
-        std::fs::write(NODE_FILE, node.work_dir().join(path).display().to_string()).unwrap();
-        let said = says();
-        assert!(said.contains(why), "{path}: {said}");
-    }
-    assert!(!folder.join("log").exists() && !node.work_dir().join("log").exists());
-    assert_eq!(std::fs::read_to_string(&target).unwrap(), "");
+    std::fs::write(NODE_FILE, node.work_dir().join("here/log").display().to_string()).unwrap();
+    let said = says();
+    assert!(said.contains("a part of its path is a symbolic link"), "{said}");
     std::fs::write(NODE_FILE, target.display().to_string()).unwrap();
     chmod(Path::new(NODE_FILE), 0o666);
     assert!(says().contains("it is ignored, as it can be written to by others"));
-    std::fs::remove_file(NODE_FILE).unwrap();
-    nix::unistd::mkfifo(NODE_FILE, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    assert!(says().contains("it is ignored, as it is no plain file"));
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "");
 }
 

@@ -1,17 +1,15 @@
 //! Chained plugins, behind bridge: what holds for each of them, and a module for each.
 
 mod bandwidth;
-mod other_attachments;
+mod redirecting_tap;
 mod reused_namespace;
 mod sbr;
 mod tuning;
 mod vrf;
 
+use crate::interface_plugins::is_kernels;
+use crate::prelude::*;
 pub(crate) use conformance::chained_plugins::*;
-
-use crate::configs::{Attached, drop_empty_dns};
-use crate::subjects::{node_with_pod, ours, reference_or_skip};
-use testns::{Container, Node, Verb};
 
 #[track_caller]
 fn assert_as(before: &testns::Snapshot, pod: &Container, stays: fn(&str) -> bool, point: &str) {
@@ -93,5 +91,29 @@ fn what_both_make_is_the_same() {
             (result, lines)
         });
         assert_eq!(left, right, "{}: left: ours, right: the reference", chained.name);
+    }
+}
+
+/// A veth without mark, as the reference makes it, may be any container's: the name of the ifb shows whose limits it has.
+#[test]
+fn del_without_a_result_leaves_the_limits_that_lead_to_anothers_ifb() {
+    testns::needs!(Feature::Ifb.or_skip());
+    let (node, pod) = node_with_pod();
+    let before = bridged(&node, &pod);
+    let limited = Attached::add(&node, &behind(&before, bandwidth()), &pod);
+    for link in node.host().links().iter().filter(|link| link.kind == "ifb") {
+        node.host().set_alias(&link.name, "");
+    }
+    node.host().set_alias(before.host_veth(), "");
+    node.remember();
+    let unknown = Attachment { container_id: "c9".to_owned(), ..pod.attachment() };
+    Call::new(Verb::Del, bandwidth(), &unknown).run(&node).ok();
+    node.assert_as_before_except(is_kernels);
+    limited.check().ok();
+    // Without a result too, this container's limits go.
+    Call::new(Verb::Del, bandwidth(), &pod).run(&node).ok();
+    let changes = node.changes();
+    for limit in ["- qdisc tbf 10000 on veth", "- qdisc ingress ", "- link bwp"] {
+        assert!(changes.contains(limit), "{changes}");
     }
 }

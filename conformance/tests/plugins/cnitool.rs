@@ -3,20 +3,17 @@
 mod add;
 mod explain;
 mod gc;
-mod install;
 mod plan;
-mod prepare;
 mod readme_tour;
 mod show;
 
-use crate::subjects::ours;
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
-use testns::{Container, Node, PidNamespace, Subject};
+use testns::{PidNamespace, Subject};
 
 // What takes long, for `cargo test --workspace`: sick nodes (each is installed, damaged, examined and mended), installation killed
 // anywhere, and examples one after the other.
@@ -69,7 +66,6 @@ impl Tour {
         tour
     }
 
-    /// Key `ipam` for addresses of the network.
     fn host_local(&self) -> Value {
         json!({"type": "host-local", "subnet": format!("{}.0/24", self.subnet)})
     }
@@ -80,7 +76,6 @@ impl Tour {
         self.node.settle(Duration::from_secs(60));
     }
 
-    /// An address of the network.
     fn address(&self, last: u8) -> String {
         format!("{}.{last}", self.subnet)
     }
@@ -102,7 +97,6 @@ impl Tour {
         Command::new(executable).args(words).env_clear().env("CNI_PATH", &self.bin_dir).output().unwrap()
     }
 
-    /// Runs the installed `cnitool`.
     fn call(&self, words: &[&str]) -> Output {
         self.run(&self.bin_dir.join("cnitool"), words)
     }
@@ -121,15 +115,6 @@ impl Tour {
         let words = [&["install", "--bin-dir", &bin_dir, "--from", &plugins], more].concat();
         self.run(testns::cnitool(), &words)
     }
-
-    fn installed(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.bin_dir).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
-        names.retain(|name| !name.starts_with('.'));
-        names.sort();
-        names
-    }
 }
 
 /// Makes a file older than any ADD that may be under way.
@@ -138,7 +123,6 @@ fn make_old(path: &Path) {
     File::options().write(true).open(path).unwrap().set_modified(hour_ago).unwrap();
 }
 
-/// The path of a container's namespace.
 fn netns(pod: &Container) -> String {
     pod.namespace().path().display().to_string()
 }

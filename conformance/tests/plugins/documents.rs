@@ -79,7 +79,6 @@ fn a_question_without_a_noun_names_no_subject() {
     }
 }
 
-/// The text of a line that is a doc comment.
 fn documentation(line: &str) -> Option<&str> {
     ["///", "//!"].iter().find_map(|sign| line.trim_start().strip_prefix(sign)).map(str::trim)
 }
@@ -105,8 +104,9 @@ fn every_doc_comment_names_its_subject() {
 }
 
 /// The scripts that a change has to pass.
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     ".ci/run",
+    ".ci/big-endian",
     ".ci/quick",
     "conformance/clients/run",
     "conformance/full-kernel/run",

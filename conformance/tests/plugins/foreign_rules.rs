@@ -1,11 +1,8 @@
 //! Rules of administrators beside ours, in either variant of iptables: line by line what they are beside the reference's.
 
-use crate::configs::{Attached, bridge, dual, with};
 use crate::legacy_iptables::{choose, has_legacy, saved};
-use crate::subjects::{node, same};
+use crate::prelude::*;
 use conformance::shell::sh;
-use serde_json::{Value, json};
-use testns::{Node, Verb};
 
 /// Comments with everything that a shell, iptables-save or a parser of its lines could stumble over. A comment has the name of
 /// the chain that ADD makes.
@@ -127,6 +124,8 @@ fn with_rules_in_nf_tables_and_legacy_each_plugin_uses_the_nodes_own() {
         assert!(count(one) > before[0] + 10 && count(other) == before[1], "{one}: {:#?}", saved(&node, other));
         all.iter().for_each(|attached| drop(attached.check().ok()));
         choose(&node, other);
+        // After the change of variant CHECK of the masquerade looks in both.
+        made.check().ok();
         for attached in all.iter().rev().chain([&made]) {
             attached.call(Verb::Del).run(&node).ok();
         }

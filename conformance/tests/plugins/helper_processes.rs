@@ -2,14 +2,12 @@
 
 use crate::bridge::stays;
 use crate::chained::{CHAINED_PLUGINS, behind, bridged, chained_plugins};
-use crate::configs::{Attached, bridge, with};
-use crate::subjects::{node, node_with_pod};
-use serde_json::json;
+use crate::prelude::*;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+use testns::Output;
 use testns::trace::{Program, ProgramTrace};
-use testns::{Attachment, Call, Node, Output, Verb};
 
 /// PID 1 of a PID namespace.
 struct Init {
@@ -52,7 +50,6 @@ impl Init {
         pid
     }
 
-    /// Helpers, zombies included.
     fn helpers(&self) -> usize {
         children(self.pid()).len()
     }
@@ -93,7 +90,6 @@ impl Drop for Init {
     }
 }
 
-/// The children of this process, zombies included.
 fn children(parent: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     let parent_of = |pid: u32| -> Option<u32> {

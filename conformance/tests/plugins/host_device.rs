@@ -5,15 +5,12 @@ mod names;
 mod restore;
 mod select;
 
-use crate::configs::{Attached, with};
-use crate::subjects::node;
+use crate::prelude::*;
 use conformance::host_device::{RECORDS, assert_home, config, device, device_and_pod, may_stay, records};
 use conformance::shell::ip;
-use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testns::trace::Syscall;
-use testns::{Attachment, Call, Container, Feature, Remains, Verb};
 
 /// What the kernel does with hardware whose namespace ends: it has the name that it had there, and is down.
 fn return_to_host(pod: &Container, name: &str) {
@@ -79,23 +76,6 @@ fn del_waits_for_the_kernel_alone() {
     let is_wait = |call: &&Syscall| call.name() == "poll" && call.arguments[2] != 0;
     assert_eq!(traced.calls.iter().find(is_wait), None);
     assert_home(&node, "after DEL");
-}
-
-/// The seven ways in which a runtime may have lost its container.
-#[test]
-fn a_device_comes_home_by_any_del() {
-    for remains in [Remains::Alive, Remains::EmptyPath] {
-        for with_result in [true, false] {
-            let (node, pod) = device_and_pod();
-            let mut attached = Attached::add(&node, &config(json!({})), &pod);
-            attached.attachment = pod.leave(remains);
-            let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
-            let call = || if with_result { attached.call(Verb::Del) } else { bare.clone() };
-            call().run(&node).ok();
-            assert_home(&node, &format!("{remains:?}, prevResult {with_result}"));
-            call().run(&node).ok();
-        }
-    }
 }
 
 /// The kernel returns hardware under the name that it had in the container; other links end with the namespace. DEL finds it,

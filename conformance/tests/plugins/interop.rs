@@ -1,14 +1,12 @@
 //! With the Go reference plugins on one node: an upgrade in either direction, and both at once.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, bridge, dual, unshared, v4, with};
 use crate::masquerade::iptables_rules;
+use crate::prelude::*;
 use crate::ptp::ptp;
-use crate::subjects::{ours, reference_or_skip};
-use serde_json::{Value, json};
 use std::fs::File;
 use std::path::Path;
-use testns::{Attachment, Call, Node, Remains, Subject, Verb};
+use testns::Subject;
 
 /// Runs a test for an upgrade from ours to theirs and from theirs to ours: the first makes, the second takes over.
 pub(crate) fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
@@ -122,28 +120,6 @@ fn all_that_they_added_is_deleted_by_ours() {
             assert!(left.is_empty(), "{remains:?}, prevResult {with_result}: {left:#?}");
         }
     }
-}
-
-/// What the reference made, our CHECK finds, though it compares more, and our DEL removes.
-#[test]
-fn what_theirs_added_is_checked_and_deleted_by_ours() {
-    let Some(theirs) = reference_or_skip() else { return };
-    let node = Node::with(&theirs);
-    let (pod, twice) = (node.container(), node.container());
-    let config = full(json!({"macspoofchk": false}));
-    let attached = Attached::add(&node, &config, &pod);
-    let first = Attached::add(&node, &config, &twice);
-    let second = Attached::add(&node, &with(config, json!({"isDefaultGateway": false})), twice.attachment_as("net1"));
-    node.install(&ours());
-    for one in [&attached, &first, &second] {
-        one.check().ok();
-    }
-    attached.del().ok();
-    second.del().ok();
-    first.check().ok();
-    second.del().ok();
-    first.check_and_del();
-    node.assert_as_before_except(stays);
 }
 
 /// The chain's name depends on network and container: on another network the container may have the same address.

@@ -1,9 +1,10 @@
 //! The folders of the workspace are layers: no crate depends on one of a later folder. All of them together have a budget.
 
 use crate::sources::{files_below, sources_or_skip};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// The folders, from the ground floor up.
 const LAYERS: [&str; 5] = ["libcni", "skel", "plugins", "conformance", "examples"];
@@ -60,9 +61,29 @@ fn no_crate_depends_on_one_of_a_later_folder() {
     assert!(up.is_empty(), "{up:?}");
 }
 
+/// The crates that encrypt and sign; SECURITY.md says which executable has one.
+const CRYPTOGRAPHY: [&str; 6] = ["aws-lc-rs", "boring", "native-tls", "openssl", "ring", "rustls"];
+
+#[test]
+fn cluster_alone_has_cryptography() {
+    let Some(workspace) = sources_or_skip() else { return };
+    let found = |package: &str| {
+        let mut tree = Command::new(env!("CARGO"));
+        tree.args(["tree", "--locked", "--offline", "--edges=normal", "--prefix=none", "--package", package]);
+        let output = tree.current_dir(&workspace).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let listed = String::from_utf8(output.stdout).unwrap();
+        let names: BTreeSet<_> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
+        CRYPTOGRAPHY.into_iter().filter(|name| names.contains(name)).collect::<Vec<_>>()
+    };
+    assert_eq!(found("cni-plugins"), [""; 0]);
+    assert_eq!(found("cnitool"), [""; 0]);
+    assert_eq!(found("cni-cluster"), ["ring", "rustls"]);
+}
+
 /// Limits of what the folders have: a change that adds deletes as much elsewhere, and what is saved lowers the limit. The goals
 /// are 150,000 lines of Rust and 45,000 words of Markdown.
-const RUST_LINES: usize = 183_200;
+const RUST_LINES: usize = 174_700;
 const MARKDOWN_WORDS: usize = 45_000;
 
 #[test]

@@ -1,17 +1,12 @@
 //! A node whose `iptables` is the legacy variant: our rules are where its own tools show them.
 
-use std::path::Path;
-
+use crate::interop::both_ways;
+use crate::prelude::*;
 use conformance::firewall;
 use conformance::shell::sh;
 use nix::errno::Errno;
-use serde_json::{Value, json};
+use std::path::Path;
 use testns::trace::Syscall;
-use testns::{Call, Container, Node, Verb};
-
-use crate::configs::{Attached, bridge, dual, with};
-use crate::interop::both_ways;
-use crate::subjects::{node, ours, same, skip};
 
 /// Returns whether this machine has the legacy variant; prints that the test is skipped if not.
 pub(crate) fn has_legacy() -> bool {
@@ -108,30 +103,6 @@ fn legacy_rules_of_one_are_checked_and_deleted_by_the_other() {
             assert_eq!(rules(node, "legacy"), before);
         });
     }
-}
-
-/// The administrator switches to the nft variant: existing containers are checked and deleted where their rules are,
-/// and the next container's rules go where the node's iptables is now.
-#[test]
-fn a_node_may_leave_the_legacy_variant() {
-    testns::needs!(has_legacy());
-    let node = Node::with(&ours());
-    choose(&node, "legacy");
-    use_legacy(&node);
-    let (old, new) = (node.container(), node.container());
-    let before = Attached::add(&node, &config(), &old);
-    sh(node.host(), "umount /etc/alternatives; /usr/sbin/iptables-legacy -F FORWARD");
-    choose(&node, "nft");
-    before.check().ok();
-    let after = Attached::add(&node, &config(), &new);
-    after.check().ok();
-    let of = |variant: &str, address: &str| rules(&node, variant).iter().any(|line| line.contains(address));
-    assert!(of("legacy", "-s 10.7.0.2/32") && of("legacy", "-s fd07::2/128"));
-    assert!(of("nft", "-s 10.7.0.3/32") && of("nft", "-s fd07::3/128") && !of("legacy", "-s 10.7.0.3/32"));
-    before.del().ok();
-    assert_eq!(rules(&node, "legacy"), [""; 0]);
-    after.del().ok();
-    assert_eq!(rules(&node, "nft"), [""; 0]);
 }
 
 /// In the legacy variant rules have no notes: an ADD that fails at the rules of IPv6 leaves none of IPv4.

@@ -1,12 +1,9 @@
 //! Links whose names, further names and aliases are no text.
 
-use crate::configs::{Attached, bridge, v4, with};
 use crate::interface_plugins::{ALL, BRIDGE, HOST_DEVICE, LinkPlace, MACVLAN, PTP};
-use crate::subjects::node;
+use crate::prelude::*;
 use conformance::shell::ip;
-use serde_json::json;
 use std::process::Command;
-use testns::{Attachment, Verb};
 
 const NO_TEXT: &[u8] = b"a\xff\xfez";
 

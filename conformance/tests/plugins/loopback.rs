@@ -1,8 +1,7 @@
 //! The loopback plugin.
 
-use crate::subjects::each;
+use crate::prelude::*;
 use expect_test::expect;
-use testns::{Container, Verb};
 
 fn config(version: &str) -> String {
     format!(r#"{{"cniVersion": "{version}", "name": "lo-net", "type": "loopback"}}"#)

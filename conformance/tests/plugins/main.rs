@@ -9,6 +9,14 @@ mod runtime;
 mod sources;
 mod subjects;
 
+/// The imports of most tests.
+mod prelude {
+    pub(crate) use crate::configs::*;
+    pub(crate) use crate::subjects::*;
+    pub(crate) use serde_json::{Value, json};
+    pub(crate) use testns::{Attachment, Call, Container, Feature, Namespace, Node, Remains, Verb};
+}
+
 mod protocol;
 
 mod bridge;
@@ -25,6 +33,7 @@ mod loopback;
 mod masquerade;
 mod namespace_paths;
 mod noop;
+mod other_clients;
 mod portmap;
 mod ptp;
 mod stacked;
@@ -40,7 +49,6 @@ mod errors;
 mod interop;
 mod layers;
 mod legacy_iptables;
-mod reference_chain;
 mod registry;
 mod security;
 mod without_nft_compat;

@@ -1,17 +1,15 @@
 //! ipMasq: packets that pods send outside have the node's address as source, and no other packets do.
 
 use crate::bridge::nft_for_containers;
-use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
-use crate::subjects::{Who, each, node, node_with_pod, skip};
+use crate::prelude::*;
 use conformance::iptables::{has_iptables, saved};
 use conformance::subjects::machine_outside;
-use serde_json::{Value, json};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use testns::{Call, Namespace, Node, Remains, Transport, Verb, exchange};
+use testns::{Transport, exchange};
 
 const LONG: Duration = Duration::from_secs(10);
 
@@ -25,18 +23,6 @@ fn seen_by(to: &Namespace, at: &str, from: &Namespace) -> IpAddr {
     // Over TCP, whose first packets are repeated: IPv6 neighbours may not be resolved yet.
     let seen = exchange(Transport::Tcp, from, (to, ip(at)), LONG);
     seen.expect("an answer from outside").ip()
-}
-
-/// Without ipMasq the remote machine sees the pod's own address, so the test above would fail without translation.
-#[test]
-fn without_ip_masq_a_pod_shows_its_own_address() {
-    each(|_, node| {
-        let (remote, pod) = (machine_outside(node), node.container());
-        remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0");
-        Attached::add(node, &config(json!({"ipMasq": false})), &pod);
-        assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("10.7.0.2"));
-        assert_eq!(node.host().nft(), [""; 0]);
-    });
 }
 
 /// Within the pods' network nothing is translated; packets to another network of the node are.
@@ -158,33 +144,6 @@ pub(crate) fn iptables_rules(node: &Node) -> Vec<String> {
     saved(node, "nat").lines().filter(is_rule).map(str::to_owned).collect()
 }
 
-/// Without ipMasqBackend, or with iptables: exactly the reference's chains and rules.
-#[test]
-fn the_default_writes_the_references_rules() {
-    testns::needs!(has_iptables());
-    let of = |own: Value| {
-        crate::subjects::same(|node| {
-            Attached::add(node, &config(own.clone()), &node.container());
-            Attached::add(node, &config(own.clone()), &node.container());
-            saved(node, "nat")
-        })
-    };
-    let rules = of(json!({}));
-    assert_eq!(of(json!({"ipMasqBackend": "iptables"})), rules);
-    let chain = "CNI-18e4b887dc77d232b165ca95"; // SHA-512 of netpod1
-    let whose = r#"-m comment --comment "name: \"net\" id: \"pod1\"""#;
-    for rule in [
-        format!(":{chain} -"),
-        format!("-A POSTROUTING -s 10.7.0.2/32 {whose} -j {chain}"),
-        format!("-A {chain} -d 10.7.0.0/24 {whose} -j ACCEPT"),
-        format!("-A {chain} ! -d 224.0.0.0/4 {whose} -j MASQUERADE"),
-        format!("-A POSTROUTING -s fd07::2/128 {whose} -j {chain}"),
-        format!("-A {chain} ! -d ff00::/8 {whose} -j MASQUERADE"),
-    ] {
-        assert!(rules.lines().any(|line| line == rule), "no {rule} in {rules}");
-    }
-}
-
 /// An administrator's rules come first: what they accept before ours is not translated.
 #[test]
 fn an_administrators_exemption_is_respected() {
@@ -240,6 +199,35 @@ fn each_backend_masquerades_and_is_removed() {
         second.check_and_del();
         let what = format!("{form}, {remains:?}, prevResult {with_result}");
         assert_eq!((nft_for_containers(&node), iptables_rules(&node)), (vec![], vec![]), "{what}");
+    }
+}
+
+/// To the prefixes of `ipMasqExcept` packets keep their source; IPv6 is left out as a whole. The container's other attachment goes first.
+#[test]
+fn exceptions_keep_the_source() {
+    testns::needs!(has_iptables());
+    for backend in ["iptables", "nftables"] {
+        let node = node();
+        let (remote, pod) = (machine_outside(&node), node.container());
+        for net in ["10.7.0.0/24", "fd07::/64"] {
+            let via = if net.contains(':') { "2001:db8::1" } else { "192.0.2.1" };
+            remote.add_route(net, via, "eth0");
+        }
+        remote.add_address("eth0", "198.51.100.1/24");
+        node.host().add_route("198.51.100.0/24", "192.0.2.2", "uplink");
+        let own = json!({"ipMasqBackend": backend, "ipMasqExcept": ["198.51.100.7/24", "::/0"]});
+        let mut attached = Attached::add(&node, &config(own.clone()), &pod);
+        let second = Attached::add(&node, &config(own), pod.attachment_as("net1"));
+        second.del().ok();
+        assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"), "{backend}");
+        assert_eq!(seen_by(&remote, "198.51.100.1", pod.namespace()), ip("10.7.0.2"), "{backend}");
+        assert_eq!(seen_by(&remote, "2001:db8::2", pod.namespace()), ip("fd07::2"), "{backend}");
+        attached.check().ok();
+        let fewer = std::mem::take(&mut attached.config);
+        attached.config = with(fewer, json!({"ipMasqExcept": ["203.0.113.0/24", "::/0"]}));
+        attached.check().fails_with(107);
+        attached.del().ok();
+        assert_eq!((nft_for_containers(&node), iptables_rules(&node)), (vec![], vec![]), "{backend}");
     }
 }
 

@@ -1,12 +1,9 @@
 //! The path of a container's namespace now leads to another one: to the node's, or to another container's.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, bridge, with};
-use crate::subjects::{Who, node, ours, reference_or_skip};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::os::unix::fs::symlink;
 use std::sync::mpsc;
-use testns::{Attachment, Call, Container, Namespace, Node, Verb};
 
 fn config() -> Value {
     bridge(json!({"cniVersion": "1.1.0"}))

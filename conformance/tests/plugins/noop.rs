@@ -1,10 +1,9 @@
 //! The noop plugin, whose control file other projects' test suites write and read.
 
-use crate::subjects::node;
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::fs;
 use std::path::PathBuf;
-use testns::{Attachment, Call, Node, Reply, Verb};
+use testns::Reply;
 
 const DEFAULT_VERSIONS: [&str; 8] = ["0.-42.0", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 

@@ -3,13 +3,11 @@
 mod delegation;
 mod rollback;
 
-use crate::subjects::{probe_node, reference_or_skip};
+use crate::prelude::*;
 use expect_test::expect;
-use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use testns::{Attachment, Call, Container, Node, Verb};
 
 fn probe(node: &Node, verb: Verb, config: &str, container: &Container) -> testns::Reply {
     Call::new(verb, config, container).plugin("probe").run(node)
@@ -127,7 +125,6 @@ fn a_verb_has_an_event_loop() {
     probe(&node, Verb::Add, r#"{"cniVersion": "1.1.0", "name": "n", "do": "tokio"}"#, &node.container()).ok();
 }
 
-/// Starts a plugin, with this on stdin.
 fn start(node: &Node, config: &Value, attachment: &Attachment, change: impl FnOnce(&mut Command)) -> Child {
     let plugin = config["type"].as_str().unwrap();
     start_with(node, plugin, config.to_string().as_bytes(), attachment, change)

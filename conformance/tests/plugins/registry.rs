@@ -1,17 +1,15 @@
 //! Tables that name all plugins have those of the list `plugins!`; each key that a plugin parses is used.
 
-use crate::runtime::{Chain, Driver};
+use crate::prelude::*;
+use crate::runtime::Chain;
 use crate::sources::{files_below, sources_or_skip};
-use crate::subjects::node;
 use conformance::{chained_plugins, interface_plugins};
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use testns::Subject;
 
-/// A line of the list.
 struct Line {
     kind: &'static str,
     name: &'static str,
@@ -35,7 +33,6 @@ macro_rules! table {
 
 cni_plugins::plugins!(table);
 
-/// The plugins of a kind.
 fn of_kind(kind: &str) -> BTreeSet<&'static str> {
     PLUGINS.iter().filter(|line| line.kind == kind).map(|line| line.name).collect()
 }
@@ -156,16 +153,14 @@ fn the_example_of_each_readme_is_a_network() {
         let pod = node.container();
         let attachment = pod.attachment_as(if line.name == "loopback" { "lo" } else { "eth0" });
         let capabilities = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
-        let chain =
-            Chain { node: &node, driver: Driver::Libcni, network: &network, capabilities: &capabilities, attachment };
+        let chain = Chain { node: &node, network: &network, capabilities: &capabilities, attachment };
         let of_readme = |error: String| format!("the example of {}'s README: {error}", line.name);
-        let result = chain.add().map_err(of_readme).unwrap();
-        chain.check(&result).map_err(of_readme).unwrap();
-        chain.del(&result).map_err(of_readme).unwrap();
+        chain.add().map_err(of_readme).unwrap();
+        chain.check().map_err(of_readme).unwrap();
+        chain.del().map_err(of_readme).unwrap();
     }
 }
 
-/// The executables that are installed.
 const EXECUTABLES: [&str; 2] = ["cni-plugins", "cnitool"];
 
 /// Crates with their versions, and the features that each has when cargo builds `packages`.

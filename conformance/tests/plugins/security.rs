@@ -1,20 +1,15 @@
 //! Attacks on the node by a container or through a config.
 
-use crate::bridge::stays;
-use crate::configs::{Attached, bridge, dual, ip, layer2, v4, v6, with};
-use crate::subjects::{each, node, node_with_pod};
+use crate::prelude::*;
 use conformance::shell;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
-use serde_json::json;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 use testns::trace::{Fate, Syscall};
-use testns::{Call, Namespace, Node, Verb};
 
 const PREFIX: &str = "fd99::";
 
@@ -144,35 +139,6 @@ fn a_router_on_a_layer_2_network_gives_addresses_to_pods_and_not_to_the_node() {
             assert_eq!(believed(node.host()), [""; 0]);
         });
     }
-}
-
-/// Where the bridge is the pods' gateway, other routers are ignored, unless the config says otherwise.
-#[test]
-fn a_second_router_is_accepted_only_where_the_config_allows_it() {
-    for (accept, own) in [(false, json!({})), (true, json!({"acceptRA": true}))] {
-        let node = node();
-        let [spoofer, _] = with_bystander(&node);
-        let pod = node.container();
-        Attached::add(&node, &bridge(with(json!({"isGateway": true, "ipam": dual()}), own)), &pod);
-        advertise(spoofer.namespace(), "eth0");
-        spoofer.namespace().ping(ip("fd07::4"));
-        assert_eq!(!believed(pod.namespace()).is_empty(), accept);
-    }
-}
-
-/// Any local user, and any pod of the node's network, can lock the node's namespace file: no call waits for that lock.
-#[test]
-fn a_lock_that_any_user_can_take_holds_up_nothing() {
-    let node = node();
-    let file = std::fs::File::open(node.host().path()).expect("open the node's namespace");
-    let _held = Flock::lock(file, FlockArg::LockExclusiveNonblock).expect("lock it");
-    let attached = Attached::add(&node, &bridge(json!({"isGateway": true, "ipam": dual()})), &node.container());
-    attached.check_and_del();
-    // A failed ADD is rolled back.
-    let pod = node.container();
-    let unreachable = json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.9.0.0/16", "gw": "192.0.2.1"}]}});
-    node.call(Verb::Add, bridge(unreachable), &pod).fails_with(100);
-    node.assert_as_before_except(stays);
 }
 
 /// Files that a traced call locked.

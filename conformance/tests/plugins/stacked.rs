@@ -3,10 +3,8 @@
 mod macvlan_only;
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, dual, ip, with};
 use crate::interface_plugins::{IPVLAN, InterfacePlugin, MACVLAN, VLAN, each_interface_plugin};
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Feature, Namespace, Node, Verb};
+use crate::prelude::*;
 
 /// Network `net` of 1.0.0 on `uplink`, with one address of each family; `own` adds keys or replaces them.
 fn config(kind: InterfacePlugin, own: Value) -> Value {
@@ -58,7 +56,6 @@ fn makes_a_link_and_takes_it_away(kind: InterfacePlugin) {
     node.assert_as_before_except(stays);
 }
 
-/// udev gives a link its long names as alternative ones.
 fn master_is_found_by_any_name(kind: InterfacePlugin) {
     let (node, _outside) = node();
     for name in ["alt0p0", "enp81s0f0np0s0longname"] {
@@ -96,6 +93,55 @@ fn mtu_above_the_masters_is_refused_with_both(kind: InterfacePlugin) {
     let error = reply.fails_with(7);
     assert_eq!(error.msg, "cannot use network config: key mtu = 1501: master uplink has MTU 1500");
     node.assert_as_before();
+}
+
+/// The link of prevResult on the side that `linkInContainer` says, which CHECK compares with, too.
+fn master_is_the_one_of_the_earlier_result(kind: InterfacePlugin) {
+    let (node, outside) = node();
+    let pod = node.container();
+    node.host().add_veth("second", &outside, "second");
+    pod.namespace().add_veth("inner", &outside, "other");
+    let (there, sandbox) = (pod.attachment_as("net1"), pod.attachment().netns);
+    let earlier = |host: &str, more: Value| {
+        let mut interfaces = vec![json!({"name": host}), json!({"name": "inner", "sandbox": sandbox})];
+        interfaces.extend(more.as_array().unwrap().clone());
+        json!({"cniVersion": "1.0.0", "interfaces": interfaces})
+    };
+    for (side, is_inside) in [(node.host(), false), (pod.namespace(), true)] {
+        let own = json!({"masterFrom": "prevResult", "linkInContainer": is_inside});
+        let config = without(config(kind, own), "master");
+        let result = Call::new(Verb::Add, &config, &there).prev_result(&earlier("uplink", json!([]))).run(&node).ok();
+        let master = if is_inside { "inner" } else { "uplink" };
+        assert_eq!(pod.namespace().link("net1").peer, Some(side.link(master).index));
+        let check = |result: &Value| Call::new(Verb::Check, &config, &there).prev_result(result).run(&node);
+        check(&result).ok();
+        let mut other = result.clone();
+        other["interfaces"][usize::from(is_inside)]["name"] = json!("second");
+        check(&other).fails_with(107);
+        Call::new(Verb::Del, &config, &there).run(&node).ok();
+        let more = json!([{"name": "second", "sandbox": if is_inside { sandbox.as_str() } else { "" }}]);
+        let ambiguous = Call::new(Verb::Add, &config, &there).prev_result(&earlier("uplink", more)).run(&node);
+        let error = ambiguous.fails_with(7);
+        assert!(error.msg.contains("2 interfaces") && error.msg.ends_with(&format!("{master}, second")), "{error:?}");
+        node.call(Verb::Add, &config, &there).fails_with(7);
+    }
+    node.assert_as_before_except(|line| stays(line) || line.contains("second"));
+}
+
+/// The link by which the container's default route leaves, whatever its name.
+fn master_is_the_default_routes_in_the_container(kind: InterfacePlugin) {
+    let (node, outside) = node();
+    let pod = node.container();
+    pod.namespace().add_veth("first", &outside, "first");
+    pod.namespace().add_veth("inner", &outside, "inner");
+    pod.namespace().add_address("inner", "192.0.2.2/24");
+    pod.namespace().add_route("0.0.0.0/0", "192.0.2.1", "inner");
+    let own = json!({"masterFrom": "defaultRoute", "linkInContainer": true});
+    let config = without(config(kind, own), "master");
+    status(&node, config.clone()).ok();
+    let attached = Attached::add(&node, &config, pod.attachment_as("net1"));
+    assert_eq!(pod.namespace().link("net1").peer, Some(pod.namespace().link("inner").index));
+    attached.check_and_del();
 }
 
 /// The link is on one that is in the container, as Multus has it for links on top of a pod's own.
@@ -171,6 +217,8 @@ each_interface_plugin! {
         mtu_above_the_masters_is_refused_with_both
         master_is_found_by_any_name
         master_may_be_in_the_container
+        master_is_the_one_of_the_earlier_result
+        master_is_the_default_routes_in_the_container
         check_finds_what_differs
         status_says_why_not
     )

@@ -1,11 +1,8 @@
 //! STATUS as runtimes ask it: every five seconds for ever, also on a node that is busy.
 
-use crate::configs::{Attached, bridge, unshared, with};
 use crate::interface_plugins::{MACVLAN, PTP};
-use crate::subjects::node;
+use crate::prelude::*;
 use nix::libc;
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Node, Verb};
 
 fn status(node: &Node, config: &Value) -> Call {
     let call = Call::new(Verb::Status, config, Attachment::none());

@@ -5,7 +5,6 @@ pub(crate) use conformance::subjects::*;
 use std::path::Path;
 use testns::Node;
 
-/// A node with the probe: plugins that do what their config says.
 pub(crate) fn probe_node() -> Node {
     let node = node();
     install_probe(&node);

@@ -1,17 +1,14 @@
 //! The tap plugin. Debian's reference plugins have none to compare with.
 
-use crate::configs::{Attached, dual, ip, v4, with};
-use crate::subjects::{node, node_with_pod};
+use crate::prelude::*;
 use conformance::shell;
-use netops::link::tun::open_tap;
+use netops::link::tun::{Queue, open_tap};
 use netops::link::{LinkName, Place};
 use netops::{Kernel, Netns};
-use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::sync::mpsc;
 use std::time::Duration;
-use testns::{Attachment, Call, Container, Feature, Verb};
 
 fn config(own: Value) -> Value {
     let base = json!({"cniVersion": "1.1.0", "name": "vm", "type": "tap", "ipam": v4()});
@@ -33,7 +30,7 @@ fn open(pod: &Container, multi_queue: bool) -> netops::error::Result<File> {
     let netns = Netns::open(pod.namespace().path()).expect("the namespace");
     let kernel = Kernel::in_netns(&netns).expect("a connection");
     let name = LinkName::parse("eth0").expect("a name");
-    open_tap(Place { netns: &netns, kernel: &kernel }, &name, multi_queue)
+    open_tap(Place { netns: &netns, kernel: &kernel }, &name, Queue { multi_queue, ..Queue::default() })
 }
 
 /// The reference ignores mac and mtu where owner and group are set.
@@ -246,7 +243,6 @@ fn a_tap_is_made_under_its_label() {
     node.assert_as_before_except(|line| stays(line) || line.contains("/programs"));
 }
 
-/// The label that SELinux has this process under.
 fn own_label() -> String {
     let label = fs::read_to_string("/proc/self/attr/current").expect("a label");
     label.trim_end_matches(['\0', '\n']).to_owned()

@@ -1,11 +1,9 @@
 //! Address plugins of other makes, which run as processes: those that use the container's link, as dhcp does, find it.
 
-use crate::configs::bridge;
 use crate::interface_plugins::{BRIDGE, HOST_DEVICE, InterfacePlugin, MACVLAN, PTP, TAP};
-use crate::subjects::{node, reference_or_skip};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::fs;
-use testns::{Call, Container, Node, Reply, Subject, Verb};
+use testns::{Reply, Subject};
 
 /// Notes with each call whether the container has the link. ADD prints `result`.
 fn install_witness(node: &Node, result: &Value) {

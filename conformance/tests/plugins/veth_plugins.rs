@@ -1,13 +1,10 @@
 //! A test for each plugin that connects a container by a veth: bridge and ptp.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, dual, first_ip, ip, v6};
 use crate::interface_plugins::{InterfacePlugin, each_interface_plugin};
-use crate::subjects::{each, node, node_with_pod};
+use crate::prelude::*;
 use nix::errno::Errno;
-use serde_json::{Value, json};
 use testns::trace::{Fate, Syscall};
-use testns::{Call, Namespace, Node, Remains, Verb};
 
 /// Whether the Ethernet address of a link of the node was set (`NET_ADDR_SET`). udev replaces addresses that the kernel chose at random
 /// (`MACAddressPolicy=persistent`), some milliseconds after ADD.

@@ -1,12 +1,9 @@
 //! A kernel without iptables' extensions for nf_tables (RHEL 10), where iptables of the nf_tables variant is installed all the same.
 //! `conformance/full-kernel` runs these tests before it loads the extensions.
 
-use crate::configs::{bridge, dual, with};
-use crate::subjects::node;
+use crate::prelude::*;
 use netops::nft::{ExtensionKind, Family, Nft};
-use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
-use testns::{Call, Node, Verb};
 
 /// Whether the kernel lacks them; if not, prints that the test is skipped.
 fn is_without(node: &Node, test: &str) -> bool {

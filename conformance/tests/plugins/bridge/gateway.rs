@@ -1,12 +1,9 @@
 //! Gateway addresses, default routes and forwarding.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, ip, layer2, v4, v6, with};
-use crate::subjects::{each, install_probe, node, same};
+use crate::prelude::*;
 use nix::errno::Errno;
-use serde_json::{Value, json};
 use testns::trace::{Fate, Syscall};
-use testns::{Call, Container, Node, Verb};
 
 fn gateways(node: &Node) -> Vec<String> {
     node.host().global_addresses("br0")
@@ -58,20 +55,6 @@ fn a_missing_gateway_is_the_networks_first_address() {
     });
 }
 
-/// The result lists the default routes in the order of the addresses, after IPAM's routes.
-#[test]
-fn default_routes_are_in_the_order_of_the_addresses() {
-    let routes = same(|node| {
-        let ranges = json!([[{"subnet": "fd07::/64"}], [{"subnet": "10.7.0.0/24"}], [{"subnet": "fd08::/64"}]]);
-        let ipam = json!({"type": "host-local", "ranges": ranges, "routes": [{"dst": "10.9.0.0/16"}]});
-        let config = bridge(json!({"isDefaultGateway": true, "ipam": ipam}));
-        Attached::add(node, &config, &node.container()).result["routes"].clone()
-    });
-    let expected =
-        json!([{"dst": "10.9.0.0/16"}, {"dst": "::/0", "gw": "fd07::1"}, {"dst": "0.0.0.0/0", "gw": "10.7.0.1"}]);
-    assert_eq!(routes, expected);
-}
-
 fn with_routes(routes: Value) -> Value {
     bridge(json!({"isDefaultGateway": true, "ipam": with(v4(), json!({"routes": routes}))}))
 }
@@ -90,68 +73,6 @@ fn a_default_route_of_ipam_without_a_gateway_is_treated_as_there() {
         let attached = Attached::add(node, &config, &pod);
         assert_eq!(default_routes(&pod), ["0.0.0.0/0 via 10.7.0.1"]);
         attached.check().ok();
-    });
-}
-
-#[test]
-fn a_conflicting_bridge_address_is_replaced_only_by_force() {
-    each(|who, node| {
-        node.host().add_link("br0", "bridge");
-        node.host().add_address("br0", "10.99.0.1/16");
-        node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "0"); // ADD sets it, and it stays after DEL
-        node.host().wait_for_addresses();
-        node.remember();
-        let pod = node.container();
-        let failure = node.call(Verb::Add, bridge(json!({"isGateway": true})), &pod).fails();
-        assert!(failure.msg.contains("br0"), "{failure:?}");
-        assert_eq!(gateways(node), ["10.99.0.1/16"]);
-        if who.is_ours() {
-            node.assert_as_before_except(super::is_empty_store);
-        }
-        let pod = node.container();
-        Attached::add(node, &bridge(json!({"isGateway": true, "forceAddress": true})), &pod);
-        assert_eq!(gateways(node), ["10.7.0.1/24"]);
-        pod.namespace().ping(ip("10.7.0.1"));
-    });
-}
-
-/// The kernel refuses a route of the lease, so the ADD is refused: the bridge keeps the gateway of the containers that it has.
-#[test]
-fn a_refused_add_replaces_no_gateway() {
-    for (mine, other, route) in [
-        (
-            v4(),
-            json!({"type": "host-local", "subnet": "10.8.0.0/24"}),
-            json!({"dst": "10.9.0.0/24", "gw": "10.250.0.1"}),
-        ),
-        (v6(), json!({"type": "host-local", "subnet": "fd07::/60"}), json!({"dst": "fd09::/64", "gw": "fd99::1"})),
-    ] {
-        each(|_, node| {
-            let pod = node.container();
-            let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": mine})), &pod);
-            // The reference leaves a veth, which has routes of its own.
-            let routes = || {
-                let mut routes = node.host().routes();
-                routes.retain(|route| route.table == 254 && route.hops.iter().any(|hop| hop.link == "br0"));
-                routes
-            };
-            let before = (gateways(node), routes());
-            let other = with(other.clone(), json!({"routes": [route]}));
-            let forced = json!({"name": "other", "isGateway": true, "forceAddress": true, "ipam": other});
-            node.call(Verb::Add, bridge(forced), &node.container()).fails();
-            assert_eq!((gateways(node), routes()), before);
-            pod.namespace().ping(attached.result["ips"][0]["gateway"].as_str().map(ip).expect("a gateway"));
-        });
-    }
-}
-
-/// The kernel refuses a route of the first lease, so the bridge gets no gateway's address and no route of it.
-#[test]
-fn a_refused_first_add_leaves_no_gateway() {
-    each(|_, node| {
-        let ipam = with(dual(), json!({"routes": [{"dst": "10.9.0.0/24", "gw": "10.250.0.1"}]}));
-        node.call(Verb::Add, bridge(json!({"isGateway": true, "ipam": ipam})), &node.container()).fails();
-        assert_eq!(gateways(node), [""; 0]);
     });
 }
 
@@ -179,26 +100,6 @@ fn a_gateway_stays_for_other_containers_of_its_network() {
         assert_eq!(gateways(&node), left);
         attached.check().ok();
     }
-}
-
-/// IPv6 links have several addresses; only one that overlaps conflicts.
-#[test]
-fn ipv6_addresses_conflict_only_where_they_overlap() {
-    each(|_, node| {
-        node.host().add_link("br0", "bridge");
-        node.host().add_address("br0", "fd99::1/64");
-        Attached::add(node, &bridge(json!({"isGateway": true, "ipam": v6()})), &node.container());
-        assert_eq!(gateways(node).len(), 2);
-        node.host().delete_address("br0", "fd07::1/64");
-        node.host().add_address("br0", "fd07::5/60");
-        let config = |force: bool| bridge(json!({"isGateway": true, "forceAddress": force, "ipam": v6()}));
-        node.call(Verb::Add, config(false), &node.container()).fails();
-        assert!(gateways(node).contains(&"fd07::5/60".to_owned()));
-        Attached::add(node, &config(true), &node.container());
-        let mut left = gateways(node);
-        left.sort();
-        assert_eq!(left, ["fd07::1/64", "fd99::1/64"]);
-    });
 }
 
 /// Two addresses of one family work like one of each. The reference reports the second gateway as a conflict.

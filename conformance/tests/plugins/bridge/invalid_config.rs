@@ -1,10 +1,7 @@
 //! DEL, GC and STATUS with a config that ADD refuses: an operator's mistake must not keep a pod from ending.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, unshared, with};
-use crate::subjects::{each, node};
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Verb};
+use crate::prelude::*;
 
 fn good() -> Value {
     bridge(json!({"cniVersion": "1.0.0", "isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()}))

@@ -1,13 +1,10 @@
 //! Keys of the bridge, its ports and the container's interface.
 
 use super::stays;
-use crate::configs::{Attached, bridge, dual, first_ip, ip, layer2, v4, v6};
-use crate::subjects::{each, node, node_with_pod};
+use crate::prelude::*;
 use nix::mount::{MsFlags, mount, umount};
-use serde_json::{Value, json};
 use std::process::Command;
 use std::time::Duration;
-use testns::{Namespace, Verb};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -196,4 +193,33 @@ fn ipv6_is_switched_on_where_it_is_off() {
         assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "fd07::2/64"]);
         pod.namespace().ping(ip("fd07::1"));
     });
+}
+
+/// CHECK passes, also after the bridge's hardware address changed with its ports; the reference looks for an IPAM
+/// plugin.
+#[test]
+fn check_without_ipam_passes() {
+    each(|who, node| {
+        let config = layer2(json!({}));
+        let attached = Attached::add(node, &config, &node.container());
+        (0..4).for_each(|_| drop(Attached::add(node, &config, &node.container())));
+        let reply = attached.check();
+        if who.is_ours() {
+            reply.ok();
+        } else {
+            assert_eq!(reply.fails().msg, "no plugin name provided");
+        }
+    });
+}
+
+/// disableContainerInterface leaves the container's interface down, and ADD waits for no port.
+#[test]
+fn a_disabled_container_interface_stays_down() {
+    let (node, pod) = node_with_pod();
+    let attached = Attached::add(&node, &layer2(json!({"disableContainerInterface": true})), &pod);
+    assert!(!pod.namespace().link("eth0").up);
+    let outside = node.host().link(attached.host_veth());
+    assert_eq!((outside.up, outside.master.as_deref()), (true, Some("br0")));
+    attached.check_and_del();
+    node.assert_as_before_except(stays);
 }

@@ -1,10 +1,7 @@
 //! Ethernet addresses of the bridge and of its ports: what ADD chose stays, whatever comes and goes beside it.
 
-use crate::configs::{Attached, bridge, ip, layer2, v4};
-use crate::subjects::{install_probe, node};
+use crate::prelude::*;
 use crate::veth_plugins::has_set_address;
-use serde_json::{Value, json};
-use testns::{Feature, Node};
 
 /// udev would give the pods' gateway another address some milliseconds after ADD.
 #[test]

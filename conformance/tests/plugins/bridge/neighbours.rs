@@ -1,13 +1,10 @@
 //! Addresses answer their neighbours from the moment that ADD returns.
 
-use crate::configs::{Attached, bridge, ip, v6};
-use crate::subjects::{each, node};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use testns::{Call, Namespace, Node, Verb};
 
 /// How often the test is repeated: the kernel has to be in time each time.
 const OFTEN: usize = 128;

@@ -1,9 +1,6 @@
 //! The result of ADD, compared with the kernel's state.
 
-use crate::configs::{Attached, VERSIONS, bridge, drop_empty_dns, dual, normalised, with};
-use crate::subjects::{each, node, same};
-use serde_json::{Value, json};
-use testns::Verb;
+use crate::prelude::*;
 
 /// SPEC 5, 1.1.0: the form of 1.0.0 with the links' MTU, which the reference leaves out.
 #[test]
@@ -18,22 +15,6 @@ fn the_newest_form_has_the_mtu() {
         assert_eq!(mtu("1.0.0"), [None; 3]);
         assert_eq!(mtu("0.4.0"), [None; 3]);
     });
-}
-
-/// Routes have the scope that their key gives, and `global` by default, also where the next hop is on the link.
-#[test]
-fn routes_without_a_gateway_have_the_references_scope() {
-    let scopes = same(|node| {
-        let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "10.10.0.0/16", "gw": "0.0.0.0"}, {"dst": "fd09::/48"}]);
-        let pod = node.container();
-        Attached::add(node, &bridge(json!({"ipam": with(dual(), json!({"routes": routes}))})), &pod);
-        let of = |to: &str| {
-            let routes = pod.namespace().routes();
-            routes.into_iter().find(|route| route.to == to).map(|route| (route.scope, route.hops[0].via.is_some()))
-        };
-        ["10.9.0.0/16", "10.10.0.0/16", "fd09::/48"].map(of)
-    });
-    assert_eq!(scopes, [Some((0, true)), Some((0, false)), Some((0, true))]);
 }
 
 /// A destination with host bits is refused for IPv4 and masked for IPv6, as the kernel does.
@@ -107,30 +88,6 @@ fn a_prev_result_of_twenty_thousand_interfaces_is_processed_in_linear_time() {
     // Searching all of them for each one takes a minute.
     for seconds in [seconds(add), seconds(attached.check()), seconds(attached.del())] {
         assert!(seconds < 15.0, "{seconds} s");
-    }
-}
-
-/// Attributes of routes besides destination and gateway have effect from 0.3.0 on: a default route for a table of its
-/// own is not put into the main table. The reference of Debian 12 does not know them in any version.
-#[test]
-fn attributes_of_routes_are_kept_in_all_versions_that_have_room_for_them() {
-    let node = node();
-    let routes = json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.1", "table": 100},
-        {"dst": "10.9.0.0/16", "mtu": 1400, "advmss": 1360, "priority": 50, "scope": 0}]);
-    let config = bridge(json!({"isGateway": true, "ipam": with(crate::configs::v4(), json!({"routes": routes}))}));
-    for version in &VERSIONS[2..] {
-        let pod = node.container();
-        let attached = Attached::add(&node, &with(config.clone(), json!({"cniVersion": version})), &pod);
-        assert_eq!(attached.result["routes"], routes, "{version}");
-        let routes = pod.namespace().routes();
-        let tables: Vec<_> = routes.iter().filter(|route| route.to == "0.0.0.0/0").map(|route| route.table).collect();
-        assert_eq!(tables, [100], "{version}");
-        let other = routes.iter().find(|route| route.to == "10.9.0.0/16").unwrap();
-        assert_eq!((other.mtu_bytes, other.metric), (1400, 50), "{version}");
-        if *version >= "0.4.0" {
-            attached.check().ok();
-        }
-        attached.del().ok();
     }
 }
 

@@ -1,10 +1,8 @@
 //! VLANs: what is refused everywhere, and what a kernel with VLAN filtering does.
 
-use crate::configs::{Attached, bridge, first_ip, ip, layer2};
-use crate::subjects::{node, node_with_pod};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::time::Duration;
-use testns::{Feature, Node, PortVlan};
+use testns::PortVlan;
 
 /// Templates write keys that ask for nothing: the bridge does not filter VLANs, also where the kernel could not.
 #[test]

@@ -1,14 +1,12 @@
 //! The bandwidth plugin.
 
+mod subnets;
 mod traffic;
 
 use super::{behind, bridged};
-use crate::configs::{Attached, dual, first_ip, ip, with};
-use crate::subjects::{node, node_with_pod, ours, reference_or_skip};
+use crate::prelude::*;
 use conformance::chained_plugins::bandwidth as full;
-use serde_json::{Value, json};
 use std::process::Command;
-use testns::{Attachment, Call, Feature, Node, Verb};
 use traffic::{assert_limited, delay_under_load};
 
 pub(super) fn config(own: Value) -> Value {
@@ -264,34 +262,25 @@ fn another_processs_filters_stay_in_effect() {
     Attached::add(&node, &behind(&before, full()), &pod).check().ok();
 }
 
-#[test]
-fn a_repeated_add_that_fails_leaves_the_limits_as_they_were() {
-    testns::needs!(Feature::Ifb.or_skip());
-    let (node, pod) = node_with_pod();
-    let before = bridged(&node, &pod);
-    let own = config(json!({"ingressRate": 16_000, "ingressBurst": 80_000}));
-    let attached = Attached::add(&node, &behind(&before, own), &pod);
-    let veth = before.host_veth();
-    tc(&["qdisc", "add", "dev", veth, "clsact"]);
-    tc(&["filter", "add", "dev", veth, "ingress", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:7"]);
-    let failure = Call::new(Verb::Add, behind(&before, full()), &pod).run(&node).fails_with(103);
-    assert!(failure.details.contains("Another process filters what comes in"), "{failure:?}");
-    attached.check().ok();
-    assert!(tc(&["qdisc", "show", "dev", veth]).contains("clsact"));
-}
-
-/// Whatever step of the second ADD fails, in both directions.
+/// Whatever step of the second ADD fails, in both directions, with another kind of shaper, too.
 #[test]
 fn a_repeated_add_with_any_message_refused_leaves_the_limits_as_they_were() {
     testns::needs!(Feature::Ifb.or_skip());
     let node = node();
     let other =
         config(json!({"ingressRate": 16_000, "ingressBurst": 80_000, "egressRate": 16_000, "egressBurst": 80_000}));
+    let some = with(other.clone(), json!({"shapedSubnets": ["10.0.0.0/8", "fd00::/8"]}));
+    for (first, other) in [(full(), other.clone()), (full(), some.clone()), (some, other)] {
+        assert_refused_add_changes_nothing(&node, &first, &other);
+    }
+}
+
+fn assert_refused_add_changes_nothing(node: &Node, first: &Value, other: &Value) {
     for n in 1.. {
         let pod = node.container();
-        let before = bridged(&node, &pod);
-        let attached = Attached::add(&node, &behind(&before, full()), &pod);
-        let traced = Call::new(Verb::Add, behind(&before, other.clone()), &pod).refuse(&node, n);
+        let before = bridged(node, &pod);
+        let attached = Attached::add(node, &behind(&before, first.clone()), &pod);
+        let traced = Call::new(Verb::Add, behind(&before, other.clone()), &pod).refuse(node, n);
         if traced.hit.is_none() {
             traced.reply.ok();
             assert!(n > 3, "only {n} messages");

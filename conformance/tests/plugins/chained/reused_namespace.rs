@@ -1,11 +1,8 @@
 //! DEL of a container that has ended, by a path or a process's number that another container now has.
 
 use super::{ChainedPlugin, bandwidth, behind, bridged, chained_plugins};
-use crate::configs::Attached;
 use crate::namespace_paths::by_process;
-use crate::subjects::{node, node_with_pod};
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Container, Feature, Node, Verb};
+use crate::prelude::*;
 
 /// A chained behind bridge in the container that has ended, and in the one that lives.
 struct Two<'a> {

@@ -3,12 +3,9 @@
 mod routes;
 
 use super::{behind, bridged};
-use crate::configs::{Attached, bridge, with};
-use crate::subjects::{node, node_with_pod};
+use crate::prelude::*;
 use conformance::chained_plugins::sbr as full;
 use conformance::shell;
-use serde_json::{Value, json};
-use testns::{Call, Container, Namespace, Node, Remains, Verb};
 
 fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "sbr"}), own)

@@ -1,13 +1,13 @@
 //! The tuning plugin.
 
 use super::{behind, bridged};
-use crate::configs::{Attached, with};
-use crate::subjects::{node, node_with_pod};
+use crate::prelude::*;
 use conformance::chained_plugins::tuning as full;
-use serde_json::{Value, json};
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockProtocol, SockType};
+use nix::sys::time::TimeVal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use testns::{Attachment, Call, Verb};
 
 const MAC: &str = "c2:11:22:33:44:55";
 const RECORD: &str = "/run/cni/tuning";
@@ -52,6 +52,63 @@ fn the_interface_plugins_check_passes_after_tuning() {
     before.call(Verb::Check).prev_result(&attached.result).run(&node).ok();
 }
 
+/// The kernel completes the checksums of what the container sends, once the interface no longer does.
+#[test]
+fn offloads_are_set_compared_and_restored() {
+    const NAME: &str = "tx-checksum-ip-generic";
+    let (node, pod) = node_with_pod();
+    let before = bridged(&node, &pod);
+    assert!(!sends_whole_checksums(&node, &pod));
+    let add = |own: Value| Attached::add(&node, &behind(&before, config(json!({"offloads": own}))), &pod);
+    add(json!({NAME: false})).check().ok();
+    assert!(sends_whole_checksums(&node, &pod));
+    // The record of the first ADD stays.
+    let attached = add(json!({NAME: false, "tx-nocache-copy": true}));
+    let record = fs::read_to_string(format!("{RECORD}/{}_eth0.json", pod.id())).unwrap();
+    assert!(record.contains(r#""offloads":{"tx-checksum-ip-generic":true,"tx-nocache-copy":false}"#), "{record}");
+    let other = with(attached.config.clone(), json!({"offloads": {NAME: true}, "prevResult": attached.result}));
+    let failure = Call::new(Verb::Check, other, &pod).run(&node).fails_with(107);
+    assert!(failure.msg.contains("its offload tx-checksum-ip-generic is off, not on"), "{failure:?}");
+    attached.check_and_del();
+    assert!(!sends_whole_checksums(&node, &pod));
+    for (name, why) in [("tx-checksum", "the kernel knows no such offload"), ("loopback", "it is fixed on link eth0")] {
+        let own = behind(&before, config(json!({"offloads": {NAME: false, name: true}})));
+        let failure = Call::new(Verb::Add, own, &pod).run(&node).fails_with(7);
+        assert!(failure.msg.contains(&format!("key offloads.{name:?} = true: {why}")), "{failure:?}");
+        assert!(failure.details.contains(NAME) && !failure.details.contains("loopback"), "{failure:?}");
+    }
+    // One that needs the other.
+    let own = behind(&before, config(json!({"offloads": {NAME: false, "tx-tcp-segmentation": true}})));
+    let failure = Call::new(Verb::Add, own, &pod).run(&node).fails();
+    assert!(failure.msg.contains("cannot set offload tx-tcp-segmentation of link eth0 on"), "{failure:?}");
+    assert!(!sends_whole_checksums(&node, &pod));
+}
+
+/// Whether the UDP checksum of a packet of the container's is right where the node first sees it.
+fn sends_whole_checksums(node: &Node, pod: &Container) -> bool {
+    let capture = || {
+        let (family, all) = (AddressFamily::Packet, SockProtocol::EthAll);
+        let socket = socket::socket(family, SockType::Raw, SockFlag::empty(), all).unwrap();
+        socket::setsockopt(&socket, ReceiveTimeout, &TimeVal::new(10, 0)).unwrap();
+        socket
+    };
+    let socket = node.host().enter(capture);
+    let sender = pod.namespace().enter(|| std::net::UdpSocket::bind("10.7.0.2:0").unwrap());
+    sender.send_to(b"even", "10.7.0.1:4711").unwrap();
+    let mut buffer = [0; 2048];
+    loop {
+        let length = nix::unistd::read(&socket, &mut buffer).expect("the packet");
+        let Some((ip, udp)) = buffer[..length].get(14..).and_then(|ip| ip.split_at_checked(20)) else { continue };
+        if udp.get(2..4) != Some(&4711_u16.to_be_bytes()) || ip[9] != 17 {
+            continue;
+        }
+        // The pseudo header: addresses, protocol, length.
+        let words = ip[12..20].chunks(2).chain(udp.chunks(2)).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        let sum = words.sum::<u32>() + 17 + u32::try_from(udp.len()).unwrap();
+        return (sum & 0xffff) + (sum >> 16) == 0xffff;
+    }
+}
+
 /// Another interface of the result may have the same name, on the host or in another container.
 #[test]
 fn the_new_address_is_that_of_the_attachments_interface_alone() {
@@ -64,17 +121,6 @@ fn the_new_address_is_that_of_the_attachments_interface_alone() {
     expected[2]["mac"] = json!(MAC);
     let attached = Attached::add(&node, &behind(&before, config(json!({"mac": MAC}))), &pod);
     assert_eq!(attached.result["interfaces"], expected);
-}
-
-#[test]
-fn a_repeated_add_still_restores_what_was_before_the_first() {
-    let (node, pod) = node_with_pod();
-    let before = bridged(&node, &pod);
-    Attached::add(&node, &behind(&before, config(json!({"mtu": 1400}))), &pod);
-    let attached = Attached::add(&node, &behind(&before, config(json!({"mtu": 1300}))), &pod);
-    assert_eq!(pod.namespace().link("eth0").mtu_bytes, 1300);
-    attached.del().ok();
-    assert_eq!(pod.namespace().link("eth0").mtu_bytes, 1500);
 }
 
 #[test]
@@ -128,31 +174,6 @@ fn the_administrators_list_decides_which_sysctls_are_set() {
         assert!(failure.msg.contains(&format!("{name:?}: /etc/cni/tuning/allowlist.conf")), "{failure:?}");
         node.call(Verb::Status, conf(name), Attachment::none()).fails_with(50);
     }
-}
-
-/// A pipe or a device in the list's place is an error at once.
-#[test]
-fn an_administrators_list_that_is_no_regular_file_is_an_error_that_names_it() {
-    const LIST: &str = "/etc/cni/tuning/allowlist.conf";
-    let (node, pod) = node_with_pod();
-    let before = bridged(&node, &pod);
-    fs::create_dir_all("/etc/cni/tuning").unwrap();
-    let conf = config(json!({"cniVersion": "1.1.0", "sysctl": {"net.core.somaxconn": "500"}}));
-    let soon = std::time::Duration::from_secs(10);
-    let make_fifo = || nix::unistd::mkfifo(LIST, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let link_to_device = || std::os::unix::fs::symlink("/dev/zero", LIST).unwrap();
-    for make in [&make_fifo as &dyn Fn(), &link_to_device] {
-        make();
-        let failure = Call::new(Verb::Add, behind(&before, conf.clone()), &pod).deadline(soon).run(&node).fails_with(5);
-        assert!(failure.msg.contains(LIST), "{failure:?}");
-        let failure =
-            Call::new(Verb::Status, conf.clone(), Attachment::none()).deadline(soon).run(&node).fails_with(50);
-        assert!(failure.msg.contains(LIST) || failure.details.contains(LIST), "{failure:?}");
-        fs::remove_file(LIST).unwrap();
-    }
-    // A line in another encoding allows nothing, and leaves the others as they are.
-    fs::write(LIST, b"# K\xf6nig\n^net.core\n").unwrap();
-    Call::new(Verb::Add, behind(&before, conf), &pod).run(&node).ok();
 }
 
 #[test]
@@ -237,26 +258,6 @@ fn an_empty_sysctl_changes_nothing() {
     let attached = Attached::add(&node, &behind(&before, config(json!({"sysctl": {"net.core.somaxconn": ""}}))), &pod);
     attached.check().ok();
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
-}
-
-#[test]
-fn records_of_attachments_that_are_gone_are_collected() {
-    let node = node();
-    let pods = ["kept", "lost"].map(|id| node.container_named(id));
-    for pod in &pods {
-        let before = bridged(&node, pod);
-        Attached::add(&node, &behind(&before, full()), pod);
-    }
-    let record = |id: &str| format!("{RECORD}/{id}_eth0.json");
-    fs::write(record("theirs"), r#"{"mtu":1500}"#).unwrap();
-    let collect = |network: &str| {
-        let valid = json!([{"containerID": "kept", "ifname": "eth0"}]);
-        let own = json!({"cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": valid});
-        node.call(Verb::Gc, with(full(), own), Attachment::none()).ok();
-        ["kept", "lost", "theirs"].map(|id| fs::exists(record(id)).unwrap())
-    };
-    assert_eq!(collect("other"), [true, true, true]);
-    assert_eq!(collect("net"), [true, false, true]);
 }
 
 /// Versions 0.1.0 and 0.2.0 have no result without an address; a runtime that is gone reads none.

@@ -1,11 +1,8 @@
 //! The vrf plugin.
 
 use super::{behind, bridged};
-use crate::configs::{Attached, bridge, with};
-use crate::subjects::{node, node_with_pod};
+use crate::prelude::*;
 use conformance::chained_plugins::vrf as full;
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Container, Feature, Verb};
 
 fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "blue"}), own)
@@ -105,16 +102,4 @@ fn check_names_each_difference() {
     differs("it is not in VRF blue");
     pod.namespace().delete_link("blue");
     differs("it is not found");
-}
-
-#[test]
-fn status_says_that_the_kernel_has_no_vrf() {
-    let node = node();
-    let status = node.call(Verb::Status, config(json!({"cniVersion": "1.1.0"})), Attachment::none());
-    if Feature::Vrf.is_here() {
-        status.ok();
-    } else {
-        let failure = status.fails_with(50);
-        assert!(failure.details.contains("Load module vrf (CONFIG_NET_VRF)"), "{failure:?}");
-    }
 }

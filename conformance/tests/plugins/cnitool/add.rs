@@ -1,66 +1,14 @@
-//! `cnitool add` of what is attached, or is being attached.
+//! `cnitool add` beside what is in the container, and `cnitool prepare`: the node's own part of a network, before its first container.
 
 use super::{Tour, netns};
 use serde_json::{Value, json};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 impl Tour {
-    fn start(&self, words: &[&str]) -> Child {
-        let mut command = Command::new(self.bin_dir.join("cnitool"));
-        command.args(words).env_clear().env("CNI_PATH", &self.bin_dir);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-    }
-
-    pub(super) fn reserved(&self) -> usize {
+    fn reserved(&self) -> usize {
         let entries = std::fs::read_dir("/var/lib/cni/networks/office").unwrap();
         let starts = |name: &str| name.starts_with(&self.subnet);
         entries.filter(|entry| starts(entry.as_ref().unwrap().file_name().to_str().unwrap())).count()
     }
-}
-
-/// A kubelet does so after a time-out. The one that loses takes nothing from the one that wins.
-#[test]
-fn of_two_adds_at_once_one_succeeds_and_its_check_passes() {
-    let tour = Tour::with_plugins();
-    let pod = tour.node.container();
-    let netns = netns(&pod);
-    for round in 0..12 {
-        let mut both = [(), ()].map(|()| tour.start(&["add", "office", &netns]));
-        let codes = both.each_mut().map(|add| add.wait().unwrap().code());
-        assert!(codes == [Some(0), Some(1)] || codes == [Some(1), Some(0)], "round {round}: {codes:?}");
-        tour.cnitool(&["check", "office", &netns]);
-        assert_eq!((pod.namespace().global_addresses("eth0").len(), tour.reserved()), (1, 1), "round {round}");
-        tour.cnitool(&["del", "office", &netns]);
-        assert_eq!(tour.reserved(), 0);
-    }
-}
-
-/// A runtime that starts a container anew under its ID, or a container that has renamed its interface.
-#[test]
-fn a_second_add_leaves_the_container_that_lives_as_it_is() {
-    let tour = Tour::with_plugins();
-    let pods = [tour.node.container(), tour.node.container()];
-    let [first, second] = pods.each_ref().map(netns);
-    let words = |netns: &str| ["--container-id", "c1", "add", "office", netns].map(str::to_owned);
-    let add = |netns: &str| {
-        let words = words(netns);
-        tour.start(&words.each_ref().map(String::as_str)).wait().unwrap().code()
-    };
-    assert_eq!(add(&first), Some(0));
-    let address = pods[0].namespace().global_addresses("eth0");
-    assert_eq!(add(&second), Some(1));
-    assert_eq!((pods[0].namespace().global_addresses("eth0"), tour.reserved()), (address.clone(), 1));
-    pods[0].namespace().enter(|| {
-        for words in ["link set eth0 down", "link set eth0 name renamed", "link set renamed up"] {
-            assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
-        }
-    });
-    assert_eq!((add(&first), add(&second)), (Some(1), Some(1)));
-    assert_eq!((pods[0].namespace().global_addresses("renamed"), tour.reserved()), (address, 1));
-    assert!(pods[1].namespace().find_link("eth0").is_none());
-    let entry = std::fs::read_to_string(Path::new("/var/lib/cni/results/office-c1-eth0")).unwrap();
-    assert!(entry.contains(&first), "{entry}");
 }
 
 /// A rollback's DEL would remove it: a veth of the reference's has no mark that says whose it is.
@@ -82,4 +30,31 @@ fn an_add_whose_interface_is_there_already_leaves_it() {
     tour.cnitool(&["add", "office", &netns]);
     assert_eq!(tour.call(&words).status.code(), Some(1));
     tour.cnitool(&["check", "office", &netns]);
+}
+
+#[test]
+fn a_prepared_bridge_is_that_of_the_first_container() {
+    let tour = Tour::with_plugins();
+    tour.cnitool(&["prepare", "office", "--check"]);
+    let host = tour.node.host();
+    let bridge = host.link("cni0");
+    assert_eq!(host.global_addresses("cni0"), [format!("{}.1/24", tour.subnet)]);
+    assert_eq!((tour.reserved(), host.links().len()), (0, 2), "{:?}", host.links());
+    assert_eq!(std::fs::read_dir("/var/lib/cni/results").unwrap().count(), 0);
+    let pod = tour.node.container();
+    tour.cnitool(&["add", "office", &netns(&pod)]);
+    assert_eq!(host.link("cni0").index, bridge.index);
+}
+
+/// An ADD of host-device would take its device away from the node, if for a moment.
+#[test]
+fn a_network_that_leaves_nothing_on_the_node_is_not_prepared() {
+    let tour = Tour::with_plugins();
+    tour.node.host().add_veth("nic0", tour.node.host(), "nic1");
+    let network = json!({"cniVersion": "1.1.0", "name": "nic", "plugins": [{"type": "host-device", "device": "nic0"}]});
+    std::fs::write("/etc/cni/net.d/20-nic.conflist", network.to_string()).unwrap();
+    let (before, refused) = (tour.node.host().links(), tour.call(&["prepare", "nic"]));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("its first plugin is host-device"));
+    assert_eq!(tour.node.host().links(), before);
 }

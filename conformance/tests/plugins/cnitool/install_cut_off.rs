@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use libcni::cni_spec::SUITE_MARK;
+use skel::SUITE_MARK;
 use tempfile::TempDir;
 
 /// System calls that change the folder. Children are not traced: they change nothing, and the counts stay those of
@@ -60,7 +60,6 @@ impl Folder {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// The script of this release, to be installed.
     fn offer(&self, release: &str) -> String {
         let script = PLUGINS.replace("MARK", SUITE_MARK).replace("RELEASE", release);
         self.executable("from/cni-plugins", &script);
@@ -74,7 +73,6 @@ impl Folder {
         names
     }
 
-    /// `cnitool install`, by this program.
     fn install(&self, program: &mut Command) -> Output {
         program.args(["install", "--replace-foreign", "--bin-dir"]).arg(self.path("target"));
         program.arg("--from").arg(self.path("from/cni-plugins")).output().unwrap()

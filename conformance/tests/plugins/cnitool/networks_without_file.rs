@@ -2,11 +2,10 @@
 //! has it. Their addresses, links and rules are found on the node, and all verbs know them.
 
 use super::{Tour, make_old, netns};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use testns::Container;
 
 /// Calls `bridge` with addresses that no file names, as flannel does. DEL goes by a record of its own, which may be gone.
 const CALLER: &str = r#"#!/bin/sh
@@ -58,20 +57,17 @@ impl Tour {
         pod
     }
 
-    /// Stdout and stderr.
     fn said(&self, words: &[&str]) -> String {
         let Output { stdout, stderr, .. } = self.call(words);
         String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr)
     }
 
-    /// The leftovers of a network, and the remedy.
     fn leftover(&self, network: &str) -> Option<(String, String)> {
         let (_, findings) = self.doctor(&[]);
         let found = findings.iter().find(|one| one["kind"] == "leftover" && one["network"] == network)?;
         Some((found["evidence"].to_string(), found["remedy"].as_str().unwrap().to_owned()))
     }
 
-    /// Runs a command as it is printed.
     pub(super) fn shell(&self, command: &str) -> Output {
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.bin_dir.display());
         self.run(Path::new("/bin/sh"), &["-c", &format!("export PATH={path}; {command}")])
@@ -92,6 +88,8 @@ fn addresses_that_a_called_plugin_gave_are_listed_and_collected() {
         let list = tour.cnitool(&["ipam", "list", "cbr0"]);
         assert_eq!((list.matches("  lives").count(), list.lines().count()), (3, 4), "{list}");
         assert!(tour.said(&["ipam", "free", "cbr0"]).contains("no configuration names ranges of host-local"));
+        let release = ["ipam", "release", "cbr0", &tour.address(2)];
+        assert!(tour.said(&release).contains("it is reserved for container living, whose state is: lives"));
         pods[1..].iter().for_each(|pod| tour.lose(pod));
         forget_all();
         if !is_recorded {
@@ -111,20 +109,10 @@ fn addresses_that_a_called_plugin_gave_are_listed_and_collected() {
         assert_eq!((held("cbr0"), tour.rules_of("cbr0") * 3), (vec![addresses[0].clone()], rules), "{done:?}");
         assert_eq!(pods[0].namespace().global_addresses("eth0"), [format!("{}/29", addresses[0])]);
         assert_eq!(tour.leftover("cbr0"), None);
+        tour.lose(&pods[0]);
+        tour.cnitool(&release);
+        assert_eq!(held("cbr0"), [""; 0]);
     }
-}
-
-#[test]
-fn an_address_of_a_called_plugin_is_released_by_hand() {
-    let tour = Tour::of_caller();
-    let pod = tour.pod_on("cbr0", "one");
-    let release = ["ipam", "release", "cbr0", &tour.address(2)];
-    assert!(tour.said(&release).contains("it is reserved for container one, whose state is: lives"));
-    tour.lose(&pod);
-    forget_all();
-    tour.cnitool(&release);
-    assert_eq!(held("cbr0"), [""; 0]);
-    assert!(tour.said(&["ipam", "list", "cbr0"]).contains("no address is reserved in /var/lib/cni/networks/cbr0"));
 }
 
 /// The file of the network was removed, and the cache with it: another CNI came in its place.
@@ -197,43 +185,4 @@ fn a_verb_that_did_nothing_says_why() {
     fs::write("/etc/cni/net.d/20-lo.conflist", lo.to_string()).unwrap();
     assert_eq!(tour.said(&["ipam", "list", "lo"]), "note: network lo has no addresses of host-local\n");
     assert!(!tour.call(&["gc", "absent"]).status.success());
-}
-
-/// `cnitool` runs where the runtime's mounts do not reach it: the namespace's path is an empty file, and no process is in sight.
-#[test]
-fn what_a_namespace_mounted_elsewhere_has_is_kept() {
-    let tour = Tour::with_plugins();
-    let beyond = tour.node.remote("beyond");
-    tour.node.host().add_veth("dev1", &beyond, "near");
-    let network = json!({"cniVersion": "1.1.0", "name": "alone", "plugins": [
-        {"type": "macvlan", "master": "dev1", "ipam": tour.host_local()}]});
-    fs::write("/etc/cni/net.d/20-alone.conflist", network.to_string()).unwrap();
-    let pod = tour.pod_on("alone", "m");
-    let netns = netns(&pod);
-    let away = |words: &str| {
-        let script = format!("umount {netns}; exec {}/cnitool {words}", tour.bin_dir.display());
-        tour.run(Path::new("/bin/sh"), &["-c", &script])
-    };
-    let found = away("doctor --json");
-    let findings: Vec<Value> = serde_json::from_slice(&found.stdout).unwrap();
-    let is_it = |one: &&Value| one["kind"] == "undecided" && one["network"] == "alone";
-    let undecided = findings.iter().find(is_it).unwrap_or_else(|| panic!("{findings:#?}"));
-    let why =
-        format!("m/eth0: {netns} is an empty file, so its namespace is gone, or is mounted in another mount namespace");
-    assert_eq!(undecided["evidence"][0], why);
-    away("doctor --fix");
-    let gc = away("gc alone");
-    assert!(String::from_utf8_lossy(&gc.stderr).contains("kept m/eth0 in network alone"), "{gc:?}");
-    let release = away(&format!("ipam release alone {}", tour.address(2)));
-    assert!(
-        String::from_utf8_lossy(&release.stderr).contains("it is reserved for container m, whose state is: unknown"),
-        "{release:?}"
-    );
-    assert_eq!(held("alone"), [tour.address(2)]);
-    tour.cnitool(&["check", "alone", &netns, "--container-id", "m"]);
-
-    let refused = away(&format!("add alone {netns} --container-id n --ifname eth1"));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("it is an empty file") && said.contains("rslave"), "{said}");
-    assert_eq!(held("alone"), [tour.address(2)]);
 }

@@ -1,17 +1,15 @@
 //! `cnitool repair`: what a node has lost of a container that lives comes back, and its traffic with it; what is right stays.
 
-mod dry_run;
 mod help_of_findings;
 
 use super::{PORT, Tour, netns};
-use crate::configs::ip;
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
-use testns::{Container, Namespace, Transport, exchange};
+use testns::{Transport, exchange};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
@@ -23,7 +21,6 @@ struct Site {
     pod: Container,
 }
 
-/// A command that someone has run on the node.
 fn sh(on: &Namespace, script: &str) {
     let status = on.enter(|| Command::new("sh").args(["-ec", script]).status()).unwrap();
     assert!(status.success(), "{script}");
@@ -93,7 +90,6 @@ impl Site {
         client.read_exact(&mut [0]).is_ok()
     }
 
-    /// Whether the node reaches the container itself.
     fn is_reached(&self, within: Duration) -> bool {
         self.tour.node.host().pings(ip(&self.tour.address(2)), within)
     }
@@ -265,28 +261,6 @@ fn what_a_ptp_network_loses_comes_back() {
     losses_come_back(&ptp(), &PTP_LOSSES);
 }
 
-/// All at once, with a second container whose own rules and port are lost, too.
-#[test]
-fn two_containers_that_have_lost_all_come_back_with_their_addresses() {
-    testns::needs!(has_programs());
-    let site = Site::new(&bridge());
-    let second = site.tour.node.container();
-    let netns = netns(&second);
-    site.tour.cnitool(&["add", "office", &netns]);
-    let addresses = || [&site.pod, &second].map(|pod| pod.namespace().global_addresses("eth0"));
-    let mac = site.tour.node.host().link("office0").mac;
-    let before = addresses();
-    sh(site.tour.node.host(), "nft flush ruleset && ip link del office0 && sysctl -qw net.ipv4.ip_forward=0");
-    let (code, rows) = site.run(&[]);
-    assert_eq!(code, Some(0), "{rows:?}");
-    assert!(site.gets_out(LONG) && site.gets_in(LONG));
-    second.namespace().ping(ip(&site.tour.address(2)));
-    assert_eq!((addresses(), site.tour.node.host().link("office0").mac), (before, mac));
-    let check = site.check();
-    assert!(check.status.success(), "{check:?}");
-    site.tour.cnitool(&["check", "office", &netns]);
-}
-
 /// The repair changes nothing else either: the file of the cache, its time included, and rules of others beside ours.
 #[test]
 fn on_a_node_that_has_lost_nothing_nothing_changes() {
@@ -304,22 +278,6 @@ fn on_a_node_that_has_lost_nothing_nothing_changes() {
         let entries = || std::fs::read_dir("/var/lib/cni/results").unwrap().count();
         assert_eq!(entries(), 2);
     }
-}
-
-/// The rules and links of such a container are garbage, which is not written anew.
-#[test]
-fn a_container_that_is_gone_is_left_alone() {
-    let site = Site::new(&bridge());
-    let Site { tour, remote, pod } = site;
-    tour.lose(&pod);
-    tour.node.host().flush_nft();
-    let site = Site { pod: tour.node.container(), tour, remote };
-    site.tour.node.remember();
-    let (code, rows) = site.run(&["office"]);
-    assert_eq!((code, rows.len()), (Some(0), 1), "{rows:?}");
-    let verdict = (&rows[0]["verdict"], &rows[0]["difference"]);
-    assert_eq!(verdict, (&json!("left alone"), &json!("its namespace is gone")));
-    site.tour.node.assert_as_before_except(|line| line.contains("/var/lib/cni/locks"));
 }
 
 /// The container's side stays as it is, and the answer says what to do.
@@ -365,20 +323,6 @@ fn a_port_of_a_vlan_comes_back_into_its_vlan_only() {
     assert_eq!(without_index(host.port_vlans()), without_index(before));
 }
 
-/// A bridge that another network has given another address is not changed.
-#[test]
-fn a_gateway_in_whose_way_another_address_is_is_left() {
-    let site = Site::new(&bridge());
-    let host = site.tour.node.host();
-    host.delete_addresses("office0");
-    host.add_address("office0", "10.99.0.1/24");
-    let (code, rows) = site.run(&["office"]);
-    assert_eq!(code, Some(1), "{rows:?}");
-    let left: Vec<&Value> = rows.iter().filter(|row| row["verdict"] == "left").collect();
-    assert!(left[0]["difference"].as_str().unwrap().contains("it has address 10.99.0.1/24 already"), "{rows:?}");
-    assert_eq!(host.global_addresses("office0"), ["10.99.0.1/24"]);
-}
-
 /// Plugins of others get CHECK and no other verb.
 #[test]
 fn a_plugin_of_another_make_compares_only() {
@@ -404,6 +348,10 @@ fn a_network_of_an_old_version_is_repaired() {
         let mut plugins = bridge();
         plugins.as_array_mut().unwrap().retain(|plugin| plugin["type"] != "firewall");
         let site = Site::of(version, &plugins);
+        assert_eq!(site.find("check-fails"), None);
+        let note = site.find("unseen").expect("a note about CHECK");
+        assert_eq!(note["what"], format!("CHECK is not called: there is none in version {version} of network office"));
+        assert_eq!((&note["level"], &note["remedy"]), (&json!("note"), &json!("cnitool repair office --dry-run")));
         site.tour.node.host().flush_nft();
         site.tour.node.host().delete_link("office0");
         let (code, rows) = site.run(&["office"]);
@@ -426,62 +374,70 @@ fn limits_of_bandwidth_come_back() {
     assert!(site.check().status.success() && site.gets_out(LONG), "{rows:?}");
 }
 
-/// An administrator has moved it.
+/// Rules for an address that another container has, or the next ADD may get, and the node's port, would lead there. DEL has freed
+/// it and failed afterwards, as a killed one.
 #[test]
-fn a_port_of_another_bridge_stays_there() {
+fn an_attachment_whose_address_is_not_reserved_for_it_is_left() {
     let site = Site::new(&bridge());
+    let (host, address) = (site.tour.node.host(), site.tour.address(2));
+    let reservation = format!("/var/lib/cni/networks/office/{address}");
+    std::fs::write(&reservation, "other\r\neth0").unwrap();
+    host.flush_nft();
+    for why in ["other/eth0", "no container, so another ADD may get it"] {
+        site.tour.node.remember();
+        let (code, rows) = site.run(&["office"]);
+        let why = format!("address {address} is reserved for {why}: nothing was changed");
+        assert_eq!((code, verdicts(&rows)), (Some(1), vec![("left", &*why)]), "{rows:?}");
+        site.tour.node.assert_as_before_except(|line| line.contains("/var/lib/cni/locks"));
+        std::fs::remove_file(&reservation).ok();
+    }
+}
+
+fn verdicts(rows: &[Value]) -> Vec<(&str, &str)> {
+    rows.iter().map(|row| (row["verdict"].as_str().unwrap(), row["difference"].as_str().unwrap())).collect()
+}
+
+/// A bridge that another network has given another address is not changed.
+#[test]
+fn a_gateway_in_whose_way_another_address_is_is_left() {
+    let site = Site::new(&bridge());
+    let host = site.tour.node.host();
+    host.delete_addresses("office0");
+    host.add_address("office0", "10.99.0.1/24");
+    let (code, rows) = site.run(&["office"]);
+    assert_eq!(code, Some(1), "{rows:?}");
+    let left: Vec<&Value> = rows.iter().filter(|row| row["verdict"] == "left").collect();
+    assert!(left[0]["difference"].as_str().unwrap().contains("it has address 10.99.0.1/24 already"), "{rows:?}");
+    assert_eq!(host.global_addresses("office0"), ["10.99.0.1/24"]);
+}
+
+/// Nothing is set at a port of a bridge that is not the network's, and a dry run says so.
+#[test]
+fn settings_of_a_port_are_written_on_its_own_bridge_only() {
+    let site = Site::new(&json!([{"type": "bridge", "bridge": "office0", "isGateway": true, "hairpinMode": true,
+        "ipam": {"type": "host-local", "subnet": "SUBNET.0/24"}}]));
     let (host, veth) = (site.tour.node.host(), site.veth());
     host.add_link("other0", "bridge");
     host.set_master(&veth, "other0");
-    let (code, rows) = site.run(&["office"]);
-    assert_eq!((code, host.link(&veth).master.as_deref()), (Some(1), Some("other0")), "{rows:?}");
+    host.wait_for_addresses();
+    let before = host.snapshot();
+    for words in [vec!["office", "--dry-run"], vec!["office"]] {
+        let (code, rows) = site.run(&words);
+        assert_eq!(code, Some(1), "{rows:?}");
+        assert!(verdicts(&rows).iter().all(|(verdict, _)| *verdict == "left"), "{rows:?}");
+    }
+    assert_eq!(testns::changes(&before, &host.snapshot()), "");
 }
 
-/// Rules for the address, and the node's port, would lead to the other container.
+/// A dry run promises no address that the link cannot have.
 #[test]
-fn an_attachment_whose_address_another_one_has_is_left() {
+fn an_address_of_a_disabled_family_is_not_promised() {
     let site = Site::new(&bridge());
-    let (host, address) = (site.tour.node.host(), site.tour.address(2));
-    std::fs::write(format!("/var/lib/cni/networks/office/{address}"), "other\r\neth0").unwrap();
-    host.flush_nft();
+    let host = site.tour.node.host();
+    sh(host, "sysctl -qw net.ipv6.conf.office0.disable_ipv6=1");
+    let shown = site.run(&["office", "--dry-run"]);
+    assert_eq!(shown.0, Some(1), "{shown:?}");
+    assert!(verdicts(&shown.1).iter().all(|(verdict, _)| *verdict == "left"), "{shown:?}");
     let (code, rows) = site.run(&["office"]);
-    let difference = json!(format!("address {address} is reserved for other/eth0: nothing was changed"));
-    assert_eq!((code, rows.len(), &rows[0]["difference"]), (Some(1), 1, &difference), "{rows:?}");
-    assert!(!site.gets_in(SHORT));
-}
-
-/// The bridge's address is the gateway of containers that live: no remedy takes it from them.
-#[test]
-fn a_network_whose_bridge_another_one_uses_gets_another_bridge() {
-    let site = Site::new(&bridge());
-    let second = json!({"cniVersion": "1.1.0", "name": "second", "plugins": [{"type": "bridge", "bridge": "office0",
-        "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.44.0.0/24"}}]});
-    std::fs::write("/etc/cni/net.d/20-second.conflist", second.to_string()).unwrap();
-    let finding = || site.find("gateway-address").expect("a finding about the gateway");
-    let remedy = "Give network second another key bridge: office0 is the gateway of other containers.";
-    assert_eq!(finding()["remedy"], remedy);
-    // The network of the containers is known from the cache.
-    std::fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
-    assert_eq!(finding()["remedy"], remedy);
-    // Another bridge, and a subnet that the containers are in.
-    let around = second.to_string().replace("office0", "second0").replace("10.44.0.0/24", "10.207.0.0/16");
-    std::fs::write("/etc/cni/net.d/20-second.conflist", around).unwrap();
-    let finding = site.find("route-elsewhere").expect("a finding about the subnet");
-    let own = site.tour.address(1);
-    assert_eq!(finding["remedy"], format!("Give the network another subnet: link office0 has address {own}/24."));
-}
-
-/// DEL has freed the address and failed afterwards, as a killed one: the next ADD may get it.
-#[test]
-fn no_rule_is_written_for_an_address_that_is_free() {
-    let site = Site::new(&bridge());
-    let address = site.tour.address(2);
-    std::fs::remove_file(format!("/var/lib/cni/networks/office/{address}")).unwrap();
-    site.tour.node.host().flush_nft();
-    site.tour.node.remember();
-    let (code, rows) = site.run(&["office"]);
-    let why = format!("address {address} is reserved for no container, so another ADD may get it: nothing was changed");
-    assert_eq!((code, rows.len()), (Some(1), 1), "{rows:?}");
-    assert_eq!((&rows[0]["verdict"], &rows[0]["difference"]), (&json!("left"), &json!(why)));
-    site.tour.node.assert_as_before_except(|line| line.contains("/var/lib/cni/locks"));
+    assert_eq!((code, verdicts(&rows)), (Some(1), verdicts(&shown.1)));
 }

@@ -2,16 +2,15 @@
 //! nothing.
 
 use super::{PORT, Tour, netns};
-use crate::subjects::reference_or_skip;
+use crate::prelude::*;
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
-use testns::{Container, Subject};
+use std::time::{Duration, SystemTime};
+use testns::Subject;
 
 /// A node with the plugins, and the network with forwarded ports and limits.
 pub(super) fn installed() -> Tour {
@@ -97,44 +96,10 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     "#]]
     .assert_eq(&shown);
     assert!(!shown.contains('\u{1b}'));
-    expect![[r#"
-        NODE  1 network, 3 attachments  2 live  1 gone
-        office  bridge, portmap, bandwidth  /etc/cni/net.d/10-office.conflist (default
-        network: first by name)
-        ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
-        ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
-        ├─ 10.7.0.9 reserved by hand
-        ├─ gone  eth0  10.7.0.4  gone  2h
-        │  ├─ namespace /run/netns/pod3
-        │  ├─ iptables masquerade of 10.7.0.4
-        │  └─ its interface was not found, so its maker is unknown
-        └─ 2 without a fault
-        could not be looked at
-        ├─ /var/lib/cni/results/broken ignored: EOF while parsing an object at line 1
-        │    column 1
-        └─ /etc/cni/net.d/20-bad.conflist: cannot parse network config: expected value
-             at line 1 column 1
-    "#]]
-    .assert_eq(&tour.show(&["--brief", "--network", "office"]));
-    expect![[r#"
-        NODE  1 network, 1 attachment  1 gone
-        office  bridge, portmap, bandwidth  /etc/cni/net.d/10-office.conflist (default
-        network: first by name)
-        ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
-        ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
-        ├─ 10.7.0.9 reserved by hand
-        └─ gone  eth0  10.7.0.4  gone  2h
-           ├─ namespace GONE
-           ├─ iptables masquerade of 10.7.0.4
-           └─ its interface was not found, so its maker is unknown
-        could not be looked at
-        ├─ /var/lib/cni/results/broken ignored: EOF while parsing an object at line 1
-        │    column 1
-        └─ /etc/cni/net.d/20-bad.conflist: cannot parse network config: expected value
-             at line 1 column 1
-    "#]]
-    .assert_eq(&tour.show(&["--state", "gone", "office"]).replace(&at_gone, "GONE"));
-    all_verbs_take_a_pods_name(&tour);
+    let brief = tour.show(&["--brief", "--network", "office"]);
+    assert!(brief.contains("─ gone  eth0  10.7.0.4  gone  2h\n") && brief.contains("─ 2 without a fault\n"), "{brief}");
+    let gone = tour.show(&["--state", "gone", "office"]);
+    assert!(gone.starts_with("NODE  1 network, 1 attachment  1 gone\n") && !gone.contains("web-0"), "{gone}");
     let shown = tour.shown(&["office"]);
     let web = &shown["networks"][0]["attachments"][2];
     let port =
@@ -150,22 +115,6 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
     assert_eq!((&shown["networks"][1], &shown["unowned"]), (&Value::Null, &json!([])));
     let absent = tour.call(&["show", "absent"]);
     assert_eq!((absent.status.code(), absent.stdout.as_slice()), (Some(1), &b""[..]));
-}
-
-/// All verbs name a pod alike, and take its name.
-fn all_verbs_take_a_pods_name(tour: &Tour) {
-    for name in ["web-0", "shop/web-0", "shop/web-0/eth0"] {
-        assert!(tour.cnitool(&["explain", name]).contains("shop/web-0/eth0 in network office"), "{name}");
-    }
-    for verb in [&["list"][..], &["ipam", "list"], &["gc", "office", "--all", "--dry-run"], &["repair", "office"]] {
-        let [text, json] = [&[][..], &["--json"]].map(|form| tour.cnitool(&[verb, form].concat()));
-        assert!(
-            text.contains("shop/web-0 ")
-                && json.contains("\"container\": \"web\"")
-                && json.contains("\"pod\": \"web-0\""),
-            "{verb:?}: {text} {json}"
-        );
-    }
 }
 
 /// A fault of one attachment comes below it, a fault of many below their network.
@@ -270,29 +219,4 @@ fn a_watched_node_is_shown_again_after_each_change() {
     until(&mut lines, "0 ports");
     kill(Pid::from_raw(watching.id().try_into().unwrap()), Signal::SIGINT).unwrap();
     assert_eq!(watching.wait().unwrap().code(), Some(130));
-}
-
-/// The figures are in the README of cnitool.
-#[test]
-#[ignore = "makes a thousand containers"]
-fn a_thousand_attachments_are_shown_and_examined_within_a_second() {
-    let tour = installed();
-    let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": [
-        {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
-         "ipam": {"type": "host-local", "subnet": "10.208.0.0/20"}},
-        {"type": "portmap", "capabilities": {"portMappings": true}}]});
-    fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
-    let pods: Vec<Container> = (0..1000).map(|_| tour.node.container()).collect();
-    for (number, pod) in pods.iter().enumerate() {
-        tour.add(&format!("c{number}"), pod, &[]);
-    }
-    assert_eq!(tour.shown(&[])["networks"][0]["attachments"].as_array().unwrap().len(), 1000);
-    for (verb, codes) in [("show", 0..=0), ("doctor", 0..=4)] {
-        let begin = Instant::now();
-        let ended = tour.call(&[verb]);
-        let took = begin.elapsed();
-        eprintln!("{verb} of 1,000 attachments: {took:?}");
-        assert!(codes.contains(&ended.status.code().unwrap()), "{}", String::from_utf8_lossy(&ended.stderr));
-        assert!(took < Duration::from_secs(1), "{verb}: {took:?}");
-    }
 }

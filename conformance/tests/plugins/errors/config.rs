@@ -1,11 +1,8 @@
 //! Failures whose cause is in the input of the runtime: config, environment.
 
 use super::Trouble;
-use crate::configs::{bridge, with};
-use crate::subjects::each;
+use crate::prelude::*;
 use expect_test::expect;
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Verb};
 
 /// Each cause, and the whole error object.
 #[test]

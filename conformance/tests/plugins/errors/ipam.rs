@@ -1,16 +1,14 @@
 //! Failures of the address plugin: addresses, its folder, its lock, the plugin itself.
 
 use super::Trouble;
-use crate::configs::{bridge, v4, with};
+use crate::prelude::*;
 use expect_test::expect;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
-use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use testns::Verb;
 
 const STORE: &str = "/var/lib/cni/networks";
 

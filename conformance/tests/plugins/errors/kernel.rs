@@ -1,13 +1,10 @@
 //! Failures whose cause is on the node: other links, privileges, the kernel's features.
 
 use super::Trouble;
-use crate::configs::{bridge, v4, v6};
-use crate::subjects::skip;
+use crate::prelude::*;
 use conformance::shell::sh;
 use expect_test::expect;
-use serde_json::json;
 use std::path::Path;
-use testns::{Attachment, Feature, Verb};
 
 /// The kernel's `BR_MAX_PORTS` is 1024, and port 0 is not used.
 const PORTS_MAX: usize = 1023;
@@ -185,7 +182,9 @@ fn a_kernel_without_vlan_filtering() {
         skip("this kernel has bridge VLAN filtering");
         return;
     }
-    Trouble::new().adding(&bridge(json!({"vlan": 100})), &expect![[r#"
+    let (trouble, vlan) = (Trouble::new(), bridge(json!({"cniVersion": "1.1.0", "vlan": 100})));
+    trouble.node.call(Verb::Status, &vlan, Attachment::none()).fails_with(50);
+    trouble.adding(&vlan, &expect![[r#"
             101 cannot create bridge br0 on the host: operation not supported
             RTM_NEWLINK kind=bridge name=br0 vlan_filtering=1: EOPNOTSUPP (95). The kernel was built without CONFIG_BRIDGE_VLAN_FILTERING, which keys vlan and vlanTrunk need. Undone: addresses released.
         "#]]);
@@ -200,7 +199,9 @@ fn a_kernel_without_vrf() {
     }
     let trouble = Trouble::new();
     let result = trouble.node.call(Verb::Add, bridge(json!({})), &trouble.pod).ok();
-    let vrf = json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "red"});
+    let vrf = json!({"cniVersion": "1.1.0", "name": "net", "type": "vrf", "vrfname": "red"});
+    let status = trouble.node.call(Verb::Status, &vrf, Attachment::none()).fails_with(50);
+    assert!(status.details.contains("Load module vrf (CONFIG_NET_VRF)"), "{status:?}");
     trouble.calling(
         &trouble.add(&vrf).prev_result(&result),
         &expect![[r#"

@@ -24,7 +24,6 @@ impl Trouble {
         Self { node, pod }
     }
 
-    /// An ADD that the test can change before the call.
     fn add(&self, config: &Value) -> Call {
         Call::new(Verb::Add, config, &self.pod)
     }

@@ -1,21 +1,18 @@
 //! Backend firewalld: a real one, on a bus of the node's own.
 
 use super::{add, config, made_up, saved};
-use crate::configs::with;
-use crate::subjects::{node, node_with_pod, reference_or_skip, skip};
+use crate::prelude::*;
 use nix::errno::Errno;
-use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use testns::Subject;
 use testns::trace::{Fate, Syscall};
-use testns::{Attachment, Call, Namespace, Node, Subject, Verb};
 
 const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
 const BUS: &str = r#"<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
 <policy context="default"><allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/></policy></busconfig>"#;
 
-/// Processes that end with the test.
 struct Running(Vec<Child>);
 
 impl Drop for Running {
@@ -27,7 +24,6 @@ impl Drop for Running {
     }
 }
 
-/// Starts firewalld for the node; `None` where it is not installed.
 fn start(node: &Node) -> Option<Running> {
     start_in(node, node.host())
 }

@@ -1,17 +1,15 @@
 //! Packets, with a node that forwards nothing by itself, as docker leaves it.
 
 use super::{add, config, on};
-use crate::configs::{Attached, bridge, dual, ip};
-use crate::subjects::each;
+use crate::prelude::*;
 use conformance::subjects::machine_outside;
-use serde_json::{Value, json};
 use std::time::Duration;
-use testns::{Container, Namespace, Node, Transport, exchange};
+use testns::{Transport, exchange};
 
 const LONG: Duration = Duration::from_secs(10);
-const SHORT: Duration = Duration::from_millis(300);
+pub(super) const SHORT: Duration = Duration::from_millis(300);
 
-fn closed(node: &Node) -> bool {
+pub(super) fn closed(node: &Node) -> bool {
     if !super::has_iptables() {
         return false;
     }
@@ -22,7 +20,7 @@ fn closed(node: &Node) -> bool {
 }
 
 /// A machine outside that has routes to both networks.
-fn remote(node: &Node) -> Namespace {
+pub(super) fn remote(node: &Node) -> Namespace {
     let remote = machine_outside(node);
     for (net, via) in [("10.7.0.0/24", "192.0.2.1"), ("10.8.0.0/24", "192.0.2.1"), ("fd07::/64", "2001:db8::1")] {
         remote.add_route(net, via, "eth0");

@@ -1,12 +1,8 @@
 //! The rules, as iptables shows them, and whose they are.
 
 use super::{accepting, add, config, has_iptables, isolating, made_up, on, saved};
-use crate::configs::with;
-use crate::subjects::{node, node_with_pod, reference_or_skip, same};
-use serde_json::{Value, json};
-use std::io::Write;
-use std::process::{Command, Stdio};
-use testns::{Attachment, Call, Node, Subject, Verb};
+use crate::prelude::*;
+use testns::Subject;
 
 const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
 
@@ -97,46 +93,6 @@ fn del_takes_one_of_equal_rules() {
         added.del().ok();
         assert_eq!(accepting(&node), ["-A CNI-FORWARD -s 10.1.0.2/32 -j ACCEPT"; 2]);
     }
-}
-
-/// Another program adds to FORWARD without a pause, and has added thousands of rules.
-#[test]
-fn a_chain_that_grows_all_the_time_does_not_keep_add_waiting() {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    testns::needs!(has_iptables());
-    let node = node();
-    add(&node, config(json!({})), &node.container(), made_up("cni0", &["10.1.0.9/24"]));
-    let restore = |rules: String| {
-        let mut program = Command::new("iptables-restore");
-        let mut child = program.arg("--noflush").stdin(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(format!("*filter\n{rules}COMMIT\n").as_bytes()).unwrap();
-        child.wait().unwrap()
-    };
-    let rule = |n: usize| format!("-A FORWARD -s 172.16.{}.{} -j RETURN\n", n / 250, n % 250);
-    // The kernel limits the length of one message.
-    (0..8).for_each(|part| {
-        let rules = (part * 500..part * 500 + 500).map(rule).collect();
-        assert!(node.host().enter(|| restore(rules)).success());
-    });
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                node.host().enter(|| {
-                    while !is_over.load(Ordering::Relaxed) {
-                        restore(rule(1));
-                    }
-                })
-            });
-        }
-        let pod = node.container();
-        let previous = json!({"prevResult": made_up("cni0", &BOTH)});
-        let added =
-            Call::new(Verb::Add, with(config(json!({"ingressPolicy": "same-bridge"})), previous), &pod).run(&node);
-        is_over.store(true, Ordering::Relaxed);
-        added.ok();
-    });
-    assert_eq!(accepting(&node).len(), 6);
 }
 
 /// ADD again has the addresses of the last one, and changes nothing where they are the same.

@@ -1,10 +1,7 @@
 //! What a container with `CAP_NET_ADMIN` can do to the device leads the node to no other link.
 
 use super::{assert_home, config, device, device_and_pod, ip, records};
-use crate::configs::{Attached, unshared};
-use crate::subjects::{node, ours, reference_or_skip};
-use serde_json::json;
-use testns::{Attachment, Container, Node, Verb};
+use crate::prelude::*;
 
 /// A device is recognised by its index and address; and a pair with its other end on the host, by that, whatever its address.
 #[test]

@@ -1,12 +1,10 @@
 //! The names under which the node sees the device. Programs such as udev and NetworkManager react to each.
 
 use super::{config, device_and_pod, ip};
-use crate::configs::Attached;
-use serde_json::json;
+use crate::prelude::*;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use testns::Namespace;
 
 /// `ip monitor link` of a namespace.
 struct Monitor {

@@ -1,13 +1,10 @@
 //! What the kernel forgets when a device moves, and what a container can leave on it: the node has its device as it was.
 
 use super::{RECORDS, assert_home, config, device, device_and_pod, ip, records};
-use crate::configs::Attached;
-use crate::subjects::{node, ours, reference_or_skip, skip};
+use crate::prelude::*;
 use conformance::shell::sh;
 use nix::mount::{MsFlags, mount};
-use serde_json::{Value, json};
 use std::process::Command;
-use testns::{Attachment, Namespace, Node, Verb};
 
 const SYSCTLS: &str = "cd /proc/sys/net; for k in \
     ipv6/conf/dev1/disable_ipv6=1 ipv6/conf/dev1/accept_ra=0 ipv6/conf/dev1/forwarding=1 ipv6/conf/dev1/autoconf=0 \

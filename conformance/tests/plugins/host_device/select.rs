@@ -1,15 +1,11 @@
 //! The keys that select the device. A PCI bus of files stands for the machine's.
 
 use super::{assert_home, config, device, device_and_pod};
-use crate::configs::{Attached, with};
-use crate::subjects::node;
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use testns::{Call, Node, Verb};
 
-/// A config whose selecting keys are these alone.
 fn selected(own: Value) -> Value {
     let mut config = config(json!({}));
     config.as_object_mut().expect("an object").remove("device");

@@ -1,55 +1,9 @@
 //! The config: what each verb refuses, and the effect of `routes` and `resolvConf`.
 
-use super::pod;
-use crate::configs::{host_local, v4, with};
-use crate::subjects::{each, same};
-use serde_json::{Value, json};
-use testns::{Node, Verb};
-
-fn refusals(node: &Node, config: &Value) -> Vec<String> {
-    [Verb::Add, Verb::Check].map(|verb| node.call(verb, config, pod("c1")).fails().msg).into()
-}
-
-/// All rules about ranges, with the reference's error texts. DEL does not use ranges; the reference refuses them all
-/// the same.
-#[test]
-fn ranges_that_break_a_rule_are_refused_but_not_at_del() {
-    for ipam in [
-        json!({"x": 1}),
-        json!({"ranges": []}),
-        json!({"ranges": [[]]}),
-        json!({"subnet": "10.7.0.1/24"}),
-        json!({"subnet": "10.7.0.0/24", "rangeStart": "10.8.0.9"}),
-        json!({"subnet": "10.7.0.0/24", "rangeEnd": "10.8.0.9"}),
-        json!({"ranges": [[{"subnet": "10.7.0.0/24"}, {"subnet": "fd07::/64"}]]}),
-        json!({"ranges": [[{"subnet": "10.7.0.0/24"}, {"subnet": "10.7.0.128/25"}]]}),
-        json!({"ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.7.0.0/25"}]]}),
-        json!({"subnet": "10.7.0.0/24", "ranges": [[{"subnet": "10.7.0.0/24", "rangeStart": "10.7.0.9"}]]}),
-    ] {
-        let texts = same(|node| refusals(node, &host_local(ipam.clone())));
-        assert!(texts.iter().all(|text| !text.is_empty()), "{texts:?}");
-        each(|who, node| {
-            let del = node.call(Verb::Del, host_local(ipam.clone()), pod("c1"));
-            assert_eq!(del.output.code() == 0, who.is_ours(), "{del}");
-        });
-    }
-}
-
-/// `resolvConf` is parsed into `dns`.
-#[test]
-fn resolv_conf_becomes_dns() {
-    let dns = same(|node| {
-        let path = node.work_dir().join("resolv.conf");
-        let text = "# comment\n; comment\nnameserver 10.7.0.1\nnameserver fd07::1\ndomain first\ndomain a.b\n\
-                    search a.b c.d\nsearch e.f\noptions ndots:5 timeout:1\noptions rotate\nunknown x\n\n";
-        std::fs::write(&path, text).unwrap();
-        let config = host_local(with(v4(), json!({"resolvConf": path})));
-        node.call(Verb::Add, config, pod("c1")).ok()["dns"].clone()
-    });
-    let expected = json!({"nameservers": ["10.7.0.1", "fd07::1"], "domain": "a.b", "search": ["a.b", "c.d", "e.f"],
-        "options": ["ndots:5", "timeout:1", "rotate"]});
-    assert_eq!(dns, expected);
-}
+use super::{FOLDER, add, del, pod, reservations};
+use crate::prelude::*;
+use std::fs::{self, File};
+use std::time::SystemTime;
 
 /// A `resolvConf` that never ends is an error; the reference reads `/dev/zero` until it runs out of memory.
 #[test]
@@ -75,4 +29,63 @@ fn a_resolv_conf_may_be_a_link() {
         let config = host_local(with(v4(), json!({"resolvConf": path})));
         assert_eq!(node.call(Verb::Add, config, pod("c1")).ok()["dns"], json!({"nameservers": ["10.7.0.1"]}));
     });
+}
+
+/// Five addresses, .2 to .6.
+fn small(own: Value) -> Value {
+    with(json!({"subnet": "10.7.0.0/29"}), own)
+}
+
+/// A reservation that the reference made before the last boot.
+fn reserve_before_boot(address: &str, id: &str) {
+    fs::create_dir_all(FOLDER).unwrap();
+    let path = format!("{FOLDER}/{address}");
+    fs::write(&path, format!("{id}\r\neth0")).unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+}
+
+/// `releaseCooldownSeconds`: a released address is given again last, the one that was released first before the others.
+#[test]
+fn a_released_address_is_given_again_last() {
+    let node = node();
+    let cool = small(json!({"releaseCooldownSeconds": 3600}));
+    for id in ["a", "b", "c", "d"] {
+        add(&node, &cool, id).unwrap();
+    }
+    del(&node, &cool, "c");
+    del(&node, &cool, "b");
+    let next = ["f", "g", "h"].map(|id| add(&node, &cool, id).unwrap());
+    assert_eq!(next, [["10.7.0.6/29"], ["10.7.0.4/29"], ["10.7.0.3/29"]]);
+    let failure = add(&node, &cool, "i").unwrap_err();
+    assert!(failure.contains("no IP addresses available"), "{failure}");
+    del(&node, &cool, "f");
+    del(&node, &cool, "g");
+    let reuse = small(json!({"releaseCooldownSeconds": 3600, "reuseAddress": true}));
+    assert_eq!(add(&node, &reuse, "g").unwrap(), ["10.7.0.4/29"], "its own");
+    let short = small(json!({"releaseCooldownSeconds": 0}));
+    assert_eq!(add(&node, &short, "i").unwrap(), ["10.7.0.6/29"]);
+}
+
+/// `reclaimEarlierBoot`: reservations made before the last boot are reclaimed never, when needed, or always.
+#[test]
+fn reservations_of_an_earlier_boot_are_reclaimed_as_configured() {
+    for (mode, first, stay) in [(None, 6, 3), (Some("never"), 6, 3), (Some("exhausted"), 6, 3), (Some("always"), 6, 0)]
+    {
+        let node = node();
+        let ipam = small(mode.map_or_else(|| json!({}), |mode| json!({"reclaimEarlierBoot": mode})));
+        for (address, id) in [("10.7.0.2", "old1"), ("10.7.0.3", "old2"), ("10.7.0.4", "old3")] {
+            reserve_before_boot(address, id);
+        }
+        fs::write(format!("{FOLDER}/10.7.0.5"), "new\r\neth0").unwrap();
+        fs::write(format!("{FOLDER}/last_reserved_ip.0"), "10.7.0.5").unwrap();
+        assert_eq!(add(&node, &ipam, "a").unwrap(), [format!("10.7.0.{first}/29")], "{mode:?}");
+        let old = || reservations().iter().filter(|(_, owner)| owner.starts_with("old")).count();
+        assert_eq!(old(), stay, "{mode:?}");
+        let next = add(&node, &ipam, "b");
+        match mode {
+            None | Some("never") => assert!(next.unwrap_err().contains("no IP addresses available")),
+            _ => assert_eq!((next.unwrap(), old()), (vec!["10.7.0.2/29".to_owned()], 0), "{mode:?}"),
+        }
+        assert!(fs::exists(format!("{FOLDER}/10.7.0.5")).unwrap(), "{mode:?} took one of this boot");
+    }
 }

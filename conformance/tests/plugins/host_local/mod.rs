@@ -1,14 +1,10 @@
 //! host-local: the reference's store and order of allocation, and our additional keys.
 
-mod additional_keys;
 mod config;
 mod status;
 mod store;
 
-use crate::configs::{addresses, bridge, host_local, v4, with};
-use crate::subjects::node;
-use serde_json::{Value, json};
-use testns::{Attachment, Node, Verb};
+use crate::prelude::*;
 
 const FOLDER: &str = "/var/lib/cni/networks/net";
 
@@ -31,7 +27,6 @@ fn del(node: &Node, ipam: &Value, id: &str) {
     node.call(Verb::Del, host_local(ipam.clone()), pod(id)).ok();
 }
 
-/// The reservations of network `net`: address and content.
 fn reservations() -> Vec<(String, String)> {
     let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let named = entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()));

@@ -1,12 +1,9 @@
 //! STATUS: whether an address is free, and the store can be written.
 
 use super::{FOLDER, add, del, reservations};
-use crate::configs::{dual, host_local, v4, with};
-use crate::subjects::node;
+use crate::prelude::*;
 use nix::mount::{MsFlags, mount};
-use serde_json::{Value, json};
 use std::fs;
-use testns::{Attachment, Verb};
 
 fn at_1_1(ipam: Value) -> Value {
     with(host_local(ipam), json!({"cniVersion": "1.1.0"}))

@@ -1,16 +1,13 @@
 //! The files, which both implementations read and write.
 
 use super::{FOLDER, add, del, pod, reservations};
-use crate::configs::{dual, host_local, v4, with};
-use crate::subjects::{each, node, same};
+use crate::prelude::*;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, umask};
-use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use testns::trace::Syscall;
-use testns::{Attachment, Call, Node, Verb};
 
 /// Each file of the store: name, mode and content.
 fn files() -> Vec<(String, u32, String)> {
@@ -58,16 +55,6 @@ fn no_folder_can_be_written_by_other_users_whatever_the_umask_is() {
     }
 }
 
-/// IPv6 file names are the canonical text with colons, also where a range is written in another way.
-#[test]
-fn a_reservation_of_ipv6_is_named_by_the_canonical_text() {
-    same(|node| {
-        add(node, &json!({"ranges": [[{"subnet": "FD07:0:0:0::/64", "rangeStart": "FD07::000A"}]]}), "c1").unwrap();
-        add(node, &json!({"ranges": [[{"subnet": "fd07:0:0:1::/64", "rangeStart": "fd07:0:0:1:2::"}]]}), "c2").unwrap();
-        assert_eq!(reservations(), [("fd07:0:0:1:2::", "c2\r\neth0"), ("fd07::a", "c1\r\neth0")].map(text));
-    });
-}
-
 /// A symbolic link in the place of the last address is not followed: the user that put it there must not choose which
 /// file root writes. A file replaces it.
 #[test]
@@ -85,22 +72,6 @@ fn a_link_in_the_place_of_the_last_address_is_replaced() {
         assert_eq!(fs::read_to_string(&target).unwrap(), kept);
         add(node, &v4(), "c2").unwrap();
         assert_eq!(fs::read_to_string(&written).unwrap(), "10.7.0.3");
-    });
-}
-
-/// A file with only the container ID is the older format: DEL removes it if there is none in the current format.
-#[test]
-fn del_removes_the_older_format() {
-    each(|_, node| {
-        fs::create_dir_all(FOLDER).unwrap();
-        fs::write(format!("{FOLDER}/10.7.0.9"), "c1").unwrap();
-        fs::write(format!("{FOLDER}/10.7.0.8"), "  c1\n").unwrap();
-        fs::write(format!("{FOLDER}/10.7.0.7"), "c2").unwrap();
-        del(node, &v4(), "c1");
-        assert_eq!(reservations(), [text(("10.7.0.7", "c2"))]);
-        fs::write(format!("{FOLDER}/10.7.0.9"), "c2\r\neth0\n").unwrap();
-        del(node, &v4(), "c2");
-        assert_eq!(reservations(), [text(("10.7.0.7", "c2"))], "today's format goes first");
     });
 }
 
@@ -151,73 +122,6 @@ fn wait_for_a_waiter(lock: &File) {
 fn is_waited_for(inode: u64) -> bool {
     let locks = fs::read_to_string("/proc/locks").unwrap();
     locks.lines().any(|line| line.contains("->") && line.contains(&format!(":{inode} ")))
-}
-
-/// A reservation appears complete or not at all; an empty file, as a killed reference leaves it, is no reservation.
-#[test]
-fn an_empty_file_is_reclaimed() {
-    let ipam = json!({"subnet": "10.7.0.0/29"}); // .2 to .6
-    let fill = |node: &Node| {
-        fs::create_dir_all(FOLDER).unwrap();
-        fs::write(format!("{FOLDER}/10.7.0.3"), "").unwrap();
-        let ids = ["a", "b", "c", "d", "e"];
-        ids.map(|id| add(node, &ipam, id)).into_iter().filter(Result::is_ok).count()
-    };
-    each(|who, node| assert_eq!(fill(node), if who.is_ours() { 5 } else { 4 }));
-}
-
-/// The plugin's own notes are optional: without them, or with old or broken ones, the answers are the same.
-#[test]
-fn notes_of_ours_may_be_missing_or_damaged() {
-    let node = node();
-    add(&node, &v4(), "c1").unwrap();
-    let notes: Vec<_> = fs::read_dir("/run/cni/host-local").unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(!notes.is_empty(), "nothing to damage");
-    let mut expected = 3;
-    for damage in [None, Some(&b""[..]), Some(b"x"), Some(&[0; 8192]), Some(&[0xff; 100_000])] {
-        for path in &notes {
-            match damage {
-                None => fs::remove_file(path).unwrap(),
-                Some(bytes) => fs::write(path, bytes).unwrap(),
-            }
-        }
-        let id = format!("c{expected}");
-        assert_eq!(add(&node, &v4(), &id).unwrap(), [format!("10.7.0.{expected}/24")], "after {damage:?}");
-        assert!(add(&node, &v4(), "c1").unwrap_err().contains("duplicate"), "after {damage:?}");
-        expected += 1;
-    }
-    (1..expected).for_each(|number| del(&node, &v4(), &format!("c{number}")));
-    assert_eq!(reservations(), []);
-}
-
-/// Notes are kept only where no other user can write: that user could otherwise have an address given twice.
-#[test]
-fn notes_are_kept_where_only_root_can_write() {
-    let node = node();
-    fs::create_dir_all("/run/cni/host-local").unwrap();
-    fs::set_permissions("/run/cni/host-local", PermissionsExt::from_mode(0o777)).unwrap();
-    add(&node, &v4(), "c1").unwrap();
-    assert!(add(&node, &v4(), "c1").unwrap_err().contains("duplicate"));
-    assert_eq!(fs::read_dir("/run/cni/host-local").unwrap().count(), 0);
-    fs::set_permissions("/run/cni/host-local", PermissionsExt::from_mode(0o700)).unwrap();
-    add(&node, &v4(), "c2").unwrap();
-    assert_eq!(fs::read_dir("/run/cni/host-local").unwrap().count(), 1);
-}
-
-/// Another process changed the folder, in every possible way: the notes about it are not trusted.
-#[test]
-fn changes_by_other_processes_are_seen_at_once() {
-    let node = node();
-    let ipam = json!({"subnet": "10.7.0.0/29"});
-    add(&node, &ipam, "c1").unwrap(); // .2
-    fs::write(format!("{FOLDER}/10.7.0.3"), "x\r\neth0").unwrap();
-    assert_eq!(add(&node, &ipam, "c2").unwrap(), ["10.7.0.4/29"], "an address was given out twice");
-    fs::remove_file(format!("{FOLDER}/10.7.0.2")).unwrap();
-    fs::write(format!("{FOLDER}/last_reserved_ip.0"), "10.7.0.6").unwrap();
-    assert_eq!(add(&node, &ipam, "c3").unwrap(), ["10.7.0.2/29"], "a free address was not seen");
-    fs::rename(format!("{FOLDER}/10.7.0.4"), format!("{FOLDER}/10.7.0.5")).unwrap();
-    assert!(add(&node, &ipam, "c2").unwrap_err().contains("10.7.0.5 has been allocated to c2"));
-    assert_eq!(add(&node, &ipam, "c4").unwrap(), ["10.7.0.4/29"]);
 }
 
 fn text((name, content): (&str, &str)) -> (String, String) {

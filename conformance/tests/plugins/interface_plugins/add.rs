@@ -1,11 +1,8 @@
 //! ADD: what earlier plugins and the runtime ask for, layer 2, and where links are made.
 
 use super::{InterfacePlugin, LinkPlace, each_interface_plugin, held};
-use crate::configs::{Attached, addresses, dual, with};
-use serde_json::{Value, json};
-use testns::{Call, Container, Namespace, Remains, Verb};
+use crate::prelude::*;
 
-/// Each wish for an Ethernet address is stronger than those before it.
 fn the_strongest_wish_for_an_ethernet_address_wins(kind: InterfacePlugin) {
     let weakest_first: &[&str] = match kind.name {
         "bridge" => &["CNI_ARGS", "args", "runtimeConfig"],
@@ -27,44 +24,6 @@ fn the_strongest_wish_for_an_ethernet_address_wins(kind: InterfacePlugin) {
         assert_eq!(pod.namespace().link("eth0").mac, mac, "{wish}");
         assert_eq!(result["interfaces"].as_array().and_then(|all| all.last()).unwrap()["mac"], mac, "{wish}");
     }
-}
-
-/// What an earlier plugin made comes before the own interface, and keeps its addresses and routes. CHECK takes them for its
-/// own, as routes of a result do not say whose they are: by whichever gateway they go.
-fn prev_result_is_passed_on(kind: InterfacePlugin) {
-    let (node, _outside) = kind.node(1);
-    let pod = node.container();
-    let beyond = node.remote("beyond");
-    pod.namespace().add_veth("net9", &beyond, "other");
-    pod.namespace().add_address("net9", "192.0.2.9/24");
-    pod.namespace().add_route("198.51.100.0/24", "192.0.2.1", "net9");
-    let earlier = json!({
-        "cniVersion": "1.1.0",
-        "interfaces": [{"name": "net9", "sandbox": pod.attachment().netns}],
-        "ips": [{"interface": 0, "address": "192.0.2.9/24", "gateway": "192.0.2.1"}],
-        "routes": [{"dst": "198.51.100.0/24"}],
-    });
-    let ipam = with(dual(), json!({"routes": [{"dst": "203.0.113.0/24"}]}));
-    let attached = Attached::add(&node, &kind.config(0, json!({"prevResult": earlier, "ipam": ipam})), &pod);
-    let Value::Array(interfaces) = &attached.result["interfaces"] else { panic!("{}", attached.result) };
-    assert_eq!(interfaces[0], earlier["interfaces"][0]);
-    assert_eq!(interfaces.last().unwrap()["name"], "eth0");
-    let own = interfaces.len() - 1;
-    let indices: Vec<_> = attached.result["ips"].as_array().unwrap().iter().map(|ip| &ip["interface"]).collect();
-    assert_eq!(indices, [&json!(0), &json!(own), &json!(own)]);
-    assert_eq!(addresses(&attached.result), ["192.0.2.9/24", "10.7.0.2/24", "fd07::2/64"]);
-    assert_eq!(attached.result["routes"], json!([{"dst": "198.51.100.0/24"}, {"dst": "203.0.113.0/24"}]));
-    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "fd07::2/64"]);
-    attached.check().ok();
-    for to in ["198.51.100.0/24", "203.0.113.0/24"] {
-        pod.namespace().delete_route(to);
-        assert!(attached.check().fails_with(107).msg.contains(to));
-        let (gateway, link) = if to.starts_with("198") { ("192.0.2.1", "net9") } else { ("10.7.0.1", "eth0") };
-        pod.namespace().add_route(to, gateway, link);
-    }
-    attached.del().ok();
-    assert!(pod.namespace().find_link("net9").is_some());
-    node.assert_as_before_except(|line| kind.stays(line));
 }
 
 /// The config's `dns` replaces IPAM's; dummy has IPAM's only.
@@ -187,12 +146,6 @@ each_interface_plugin! {
 }
 
 each_interface_plugin! { mod wish: bridge: BRIDGE, macvlan: MACVLAN, tap: TAP; (the_strongest_wish_for_an_ethernet_address_wins) }
-
-each_interface_plugin! {
-    mod chain:
-    bridge: BRIDGE, ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
-    (prev_result_is_passed_on)
-}
 
 each_interface_plugin! {
     mod layer_2:

@@ -2,12 +2,9 @@
 //! the gateway.
 
 use super::{InterfacePlugin, each_interface_plugin};
-use crate::configs::{Attached, bridge, ip};
-use crate::subjects::{node, node_with_pod};
-use serde_json::{Value, json};
-use testns::{Attachment, Container, Route, Verb};
+use crate::prelude::*;
+use testns::Route;
 
-/// An address with its gateway, and default routes.
 fn single(addresses: &[(&str, &str)]) -> Value {
     let entry = |(address, gateway): &(&str, &str)| json!({"address": address, "gateway": gateway});
     let addresses: Vec<Value> = addresses.iter().map(entry).collect();

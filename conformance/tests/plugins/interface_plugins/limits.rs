@@ -3,11 +3,8 @@
 
 use super::{DUMMY, IPVLAN, InterfacePlugin, LinkPlace, MACVLAN, VLAN, each_interface_plugin};
 use crate::bridge::stays;
-use crate::configs::{Attached, bridge, dual, v4};
-use crate::subjects::node;
-use serde_json::json;
+use crate::prelude::*;
 use std::time::{Duration, Instant};
-use testns::{Attachment, Feature, Verb};
 
 const REFUSAL: &str =
     "cannot use network config: key mtu = 1279: expected 1280 at least, as the interface has the IPv6 address fd07::2";

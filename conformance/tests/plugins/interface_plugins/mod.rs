@@ -8,17 +8,12 @@ mod other_type;
 mod packets;
 mod renamed;
 
-use crate::configs::{Attached, dual, with};
-use crate::subjects::each;
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Remains, Verb};
+use crate::prelude::*;
 
 pub(crate) use conformance::interface_plugins::*;
 
-/// The folder of the network's reservations.
 const STORE: &str = "/var/lib/cni/networks/net";
 
-/// The addresses that are reserved in the network.
 fn held() -> Vec<String> {
     let entries = std::fs::read_dir(STORE).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());

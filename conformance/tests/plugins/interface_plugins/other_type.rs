@@ -1,66 +1,47 @@
 //! The `type` of a network changes between ADD and DEL: the container's link is one that DEL's plugin does not make.
 
 use super::{ALL, HOST_DEVICE, InterfacePlugin, LinkPlace, each_interface_plugin, held};
-use crate::configs::{Attached, unshared};
-use serde_json::{Value, json};
-use testns::{Call, Remains, Verb};
+use crate::prelude::*;
 
-/// The network with the types of all other plugins.
 fn by_other_types(kind: InterfacePlugin) -> impl Iterator<Item = Value> {
     ALL.into_iter().filter(move |other| other.name != kind.name).map(|other| other.config(0, json!({})))
 }
 
-/// DEL with another type, where the container is as `remains` says, with or without the result of ADD; then nothing is left.
-fn ends(kind: InterfacePlugin, remains: Remains, has_result: bool) {
-    for config in by_other_types(kind) {
+/// DEL with another type, where the container is as `remains` says and its link has been renamed or not, with the result of ADD and
+/// without; then nothing is left. The link has the attachment's mark and Ethernet address under any name.
+fn ends(kind: InterfacePlugin, remains: Remains, is_renamed: bool) {
+    for (config, has_result) in by_other_types(kind).flat_map(|config| [(config.clone(), true), (config, false)]) {
         let (node, _outside) = kind.node(1);
         let pod = node.container();
         let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
         assert_eq!(held().len(), 2);
+        if is_renamed {
+            pod.namespace().set_down("eth0");
+            pod.namespace().rename("eth0", "evil");
+            pod.namespace().set_up("evil");
+        }
         let call = Call::new(Verb::Del, &config, pod.leave(remains));
         let call = if has_result { call.prev_result(&attached.result) } else { call };
         call.run(&node).ok();
         assert_eq!(held(), Vec::<String>::new(), "{config}");
         if remains != Remains::Gone {
-            assert!(pod.namespace().find_link("eth0").is_none(), "{config}");
+            let left = ["eth0", "evil"].map(|name| pod.namespace().find_link(name));
+            assert!(left.iter().all(Option::is_none), "{has_result} {config}");
         }
         node.assert_as_before_except(|line| kind.stays(line) || line.contains("/helper."));
     }
 }
 
 fn del_by_another_type_removes_the_link(kind: InterfacePlugin) {
-    ends(kind, Remains::Alive, true);
-}
-
-fn del_by_another_type_removes_the_link_without_a_result(kind: InterfacePlugin) {
     ends(kind, Remains::Alive, false);
+    ends(kind, Remains::Alive, true);
 }
 
 /// A link that is in the container alone cannot be found without the namespace.
 fn del_by_another_type_removes_a_pair_and_its_rules_without_the_namespace(kind: InterfacePlugin) {
     if kind.place == LinkPlace::Pair {
-        for has_result in [true, false] {
-            ends(kind, Remains::EmptyPath, has_result);
-            ends(kind, Remains::Gone, has_result);
-        }
-    }
-}
-
-/// The link has another name, and the attachment's mark and Ethernet address.
-fn del_by_another_type_removes_a_renamed_link(kind: InterfacePlugin) {
-    for (config, has_result) in by_other_types(kind).flat_map(|config| [(config.clone(), true), (config, false)]) {
-        let (node, _outside) = kind.node(1);
-        let pod = node.container();
-        let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
-        let inside = pod.namespace();
-        inside.set_down("eth0");
-        inside.rename("eth0", "evil");
-        inside.set_up("evil");
-        let call = Call::new(Verb::Del, &config, &pod);
-        let call = if has_result { call.prev_result(&attached.result) } else { call };
-        call.run(&node).ok();
-        assert!(inside.find_link("evil").is_none(), "{has_result} {config}");
-        assert_eq!(held(), Vec::<String>::new(), "{config}");
+        ends(kind, Remains::EmptyPath, false);
+        ends(kind, Remains::Gone, false);
     }
 }
 
@@ -127,9 +108,7 @@ each_interface_plugin! {
     bridge: BRIDGE, ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP, dummy: DUMMY;
     (
         del_by_another_type_removes_the_link
-        del_by_another_type_removes_the_link_without_a_result
         del_by_another_type_removes_a_pair_and_its_rules_without_the_namespace
-        del_by_another_type_removes_a_renamed_link
         gc_by_another_type_removes_a_pair_and_its_rules
         del_by_another_type_leaves_the_link_of_another_attachment
     )

@@ -1,17 +1,14 @@
 //! Packets: to the gateway, to another container, and beyond; those of ptp and vlan have tests of their own.
 
 use super::{InterfacePlugin, LinkPlace, each_interface_plugin};
-use crate::configs::{Attached, addresses, dual, ip, with};
-use serde_json::json;
+use crate::prelude::*;
 use std::net::IpAddr;
 use std::time::Duration;
-use testns::Namespace;
 
 const GATEWAYS: [&str; 2] = ["10.7.0.1", "fd07::1"];
 /// Addresses that are reached through the gateway only.
 const BEYOND: [&str; 2] = ["198.51.100.1", "2001:db8::1"];
 
-/// The namespace outside is the containers' gateway.
 fn be_gateway(outside: &Namespace) {
     for address in ["10.7.0.1/24", "fd07::1/64"] {
         outside.add_address("outside", address);

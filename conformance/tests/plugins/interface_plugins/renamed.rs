@@ -1,9 +1,8 @@
 //! DEL of a link in the container alone, whose name, alias and Ethernet address the container has changed.
 
 use super::{InterfacePlugin, LinkPlace, each_interface_plugin, held};
-use crate::configs::Attached;
-use serde_json::json;
-use testns::{Container, Reply};
+use crate::prelude::*;
+use testns::Reply;
 
 /// Returns whether such a link has an Ethernet address of its own, not its master's.
 fn has_own_mac(kind: InterfacePlugin) -> bool {

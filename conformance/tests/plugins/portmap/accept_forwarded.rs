@@ -2,12 +2,10 @@
 
 use super::{LONG, SHORT, at, bridged, config, has_iptables, mapping, tcp};
 use crate::legacy_iptables::{choose, has_legacy, saved as saved_of};
-use crate::subjects::node;
+use crate::prelude::*;
 use conformance::iptables::saved;
 use conformance::shell::sh;
 use conformance::subjects::machine_outside;
-use serde_json::{Value, json};
-use testns::{Call, Container, Namespace, Node, Verb};
 
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 

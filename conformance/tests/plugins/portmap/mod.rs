@@ -7,16 +7,14 @@ mod port_conflicts;
 mod rules;
 mod shared;
 
-use crate::configs::{Attached, bridge, dual, with};
+use crate::prelude::*;
 use conformance::iptables::has_iptables;
 use conformance::portmap::{config, forwarding, made_up, mapping, saved};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use testns::{Attachment, Namespace, Node};
 
 const LONG: Duration = Duration::from_secs(10);
 /// How long a connection that must not come about is tried.
@@ -33,7 +31,6 @@ fn routed(ipam: &Value) -> Value {
     bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": ipam}))
 }
 
-/// ADD of bridge and portmap.
 #[track_caller]
 fn bridged<'a>(node: &'a Node, config: &Value, attachment: impl Into<Attachment>) -> Attached<'a> {
     mapped_in(node, &routed(&dual()), config, attachment)

@@ -1,10 +1,8 @@
 //! Backend nftables: table `cni_hostport`.
 
 use super::{config, made_up, map, mapping};
-use crate::subjects::{node, ours, reference_or_skip, skip};
-use serde_json::json;
+use crate::prelude::*;
 use std::process::Command;
-use testns::{Node, Verb};
 
 fn listed(node: &Node) -> Option<String> {
     let output = node.host().enter(|| Command::new("nft").args(["-s", "list", "ruleset"]).output());

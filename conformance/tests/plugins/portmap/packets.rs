@@ -1,17 +1,15 @@
 //! Packets: from outside, from the node, from the container itself, from another one; in each form.
 
 use super::{LONG, SHORT, at, bridged, config, has_iptables, made_up, map, mapping, tcp, udp_server};
-use crate::configs::{Attached, unshared, with};
+use crate::prelude::*;
 use crate::ptp::ptp;
-use crate::subjects::{Who, each, node, reference_or_skip};
 use conformance::shell::sh;
 use conformance::subjects::machine_outside;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
-use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Instant;
-use testns::{Attachment, Call, Namespace, Node, Verb, uninterrupted};
+use testns::uninterrupted;
 
 fn all_forms(who: Who) -> Vec<Value> {
     match who {

@@ -2,22 +2,22 @@
 
 use super::{LONG, at, bridged, config, mapped_in, mapping, routed, tcp};
 use crate::chained::comes_and_goes;
-use crate::configs::{dual, unshared, with};
-use crate::subjects::node;
+use crate::prelude::*;
 use conformance::shell::sh;
 use nix::mount::{MsFlags, mount};
-use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use testns::{Attachment, Call, Container, Feature, Node, Verb};
+
+/// The keys of each form of rules.
+const FORMS: [fn() -> Value; 3] =
+    [|| json!({"backend": "iptables"}), || json!({"backend": "nftables"}), || json!({"rules": "shared"})];
 
 fn ports(own: Value) -> Value {
     config(&[mapping(8080, 80, "tcp")], own)
 }
 
-/// The container that answers on the port.
 fn answers<'a>(node: &Node, pods: &[&'a Container]) -> Option<&'a str> {
     answers_at("10.7.0.1", node, pods)
 }
@@ -107,24 +107,29 @@ fn a_rule_with_conditions_holds_no_port() {
     }
 }
 
-/// A runtime has forgotten the ports of the first container, and its address is a third one's, which maps none.
+/// A runtime has forgotten the ports of the first container, and its address is the second one's, which maps none, or asks for them
+/// itself.
 #[test]
 fn rules_do_not_count_whose_address_is_another_containers() {
-    for backend in ["iptables", "nftables"] {
+    for (form, asks_itself) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
         let node = node();
         let [one, two, three] = ["c1", "c2", "c3"].map(|id| node.container_named(id));
         let unshared = unshared();
         let network = routed(&unshared.dual());
-        let own = json!({"backend": backend, "onPortInUse": "error"});
+        let own = with(form(), json!({"onPortInUse": "error"}));
         mapped_in(&node, &network, &ports(own.clone()), &one);
         node.call(Verb::Del, &network, &one).ok();
-        Call::new(Verb::Add, &network, &two)
-            .args(&format!("IgnoreUnknown=1;IP={}", unshared.address(2)))
-            .run(&node)
-            .ok();
+        let again = Call::new(Verb::Add, &network, &two).args(&format!("IgnoreUnknown=1;IP={}", unshared.address(2)));
+        let made = again.run(&node).ok();
         assert_eq!(two.namespace().global_addresses("eth0")[0], format!("{}/24", unshared.address(2)));
-        mapped_in(&node, &network, &ports(own), &three);
-        assert_eq!(answers_at(&unshared.address(1), &node, &[&two, &three]), Some("c3"), "{backend}");
+        let holder = if asks_itself {
+            node.call(Verb::Add, with(ports(own.clone()), json!({"prevResult": made})), &two).ok();
+            &two
+        } else {
+            mapped_in(&node, &network, &ports(own.clone()), &three);
+            &three
+        };
+        assert_eq!(answers_at(&unshared.address(1), &node, &[&two, &three]), Some(holder.id()), "{own}");
     }
 }
 
@@ -133,27 +138,22 @@ fn rules_do_not_count_whose_address_is_another_containers() {
 #[test]
 fn rules_of_a_container_that_is_gone_do_not_count() {
     let place = Path::new(OsStr::from_bytes(b"/run/a\xff"));
-    for backend in ["iptables", "nftables"] {
+    for form in FORMS {
         let node = node();
         std::fs::create_dir(place).unwrap();
         mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
         let (one, two) = (node.container_named("c1"), node.container_named("c2"));
-        let own = json!({"backend": backend, "onPortInUse": "error"});
+        let own = with(form(), json!({"onPortInUse": "error"}));
         let unshared = unshared();
         let network = routed(&unshared.dual());
         let mapped = mapped_in(&node, &network, &ports(own.clone()), &one);
         one.end();
-        let again = mapped_in(&node, &network, &ports(own), &two);
-        assert!(tcp(node.host(), at(&unshared.address(1), 8080), two.namespace(), 80, LONG).is_some(), "{backend}");
+        let again = mapped_in(&node, &network, &ports(own.clone()), &two);
+        assert!(tcp(node.host(), at(&unshared.address(1), 8080), two.namespace(), 80, LONG).is_some(), "{own}");
         again.check().ok();
         mapped.call(Verb::Del).without("CNI_NETNS").run(&node).ok();
         again.check_and_del();
-        node.call(
-            Verb::Status,
-            with(ports(json!({"backend": backend})), json!({"cniVersion": "1.1.0"})),
-            Attachment::none(),
-        )
-        .ok();
+        node.call(Verb::Status, with(ports(form()), json!({"cniVersion": "1.1.0"})), Attachment::none()).ok();
     }
 }
 
@@ -161,11 +161,11 @@ fn rules_of_a_container_that_is_gone_do_not_count() {
 /// makes the veth. Another container takes the address, which its root may do.
 #[test]
 fn a_machine_behind_a_veth_keeps_its_port() {
-    for (backend, is_marked) in [("iptables", true), ("iptables", false), ("nftables", true), ("nftables", false)] {
+    for (form, is_marked) in FORMS.into_iter().flat_map(|form| [(form, true), (form, false)]) {
         let node = node();
         let [machine, two, thief] = ["c1", "c2", "c3"].map(|id| node.container_named(id));
         let network = routed(&unshared().dual());
-        mapped_in(&node, &network, &ports(json!({"backend": backend})), &machine);
+        mapped_in(&node, &network, &ports(form()), &machine);
         node.call(Verb::Add, &network, &thief).ok();
         for address in machine.namespace().global_addresses("eth0") {
             machine.namespace().delete_address("eth0", &address);
@@ -177,17 +177,21 @@ fn a_machine_behind_a_veth_keeps_its_port() {
             node.host().set_alias(&veth.name, "");
         }
         let made = node.call(Verb::Add, &network, &two).ok();
-        let config = with(ports(json!({"backend": backend})), json!({"prevResult": made}));
+        let config = with(ports(form()), json!({"prevResult": made}));
         let reply = node.call(Verb::Add, &config, &two);
-        reply.ok();
-        let log = &reply.output.stderr;
-        assert!(log.contains("host port 8080/tcp is held by") && log.contains("c1"), "{backend} {is_marked}: {log}");
+        // Shared rules have one holder of a port.
+        let (said, holds) = match form().get("rules") {
+            None => (reply.output.stderr.clone(), "host port 8080/tcp is held by"),
+            Some(_) => (reply.fails().msg, "port 8080/tcp to"),
+        };
+        assert!(said.contains(holds) && said.contains("c1"), "{} {is_marked}: {said}", form());
+        assert_eq!(reply.output.code() == 0, form().get("rules").is_none(), "{reply}");
         node.call(Verb::Del, &config, &two).ok();
         // When the machine has ended, the port is free.
         machine.end();
         let reply = node.call(Verb::Add, &config, &two);
         reply.ok();
-        assert!(!reply.output.stderr.contains("is held by"), "{backend} {is_marked}: {reply}");
+        assert!(!reply.output.stderr.contains("is held by"), "{} {is_marked}: {reply}", form());
     }
 }
 

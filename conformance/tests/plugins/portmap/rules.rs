@@ -1,12 +1,10 @@
 //! The rules, as iptables shows them, and whose they are.
 
 use super::{config, forwarding, has_iptables, made_up, map, mapping, saved};
-use crate::configs::{Attached, with};
-use crate::subjects::{node, node_with_pod, reference_or_skip, same};
+use crate::prelude::*;
 use conformance::shell::sh;
-use serde_json::{Value, json};
 use std::process::Command;
-use testns::{Call, Node, Subject, Verb};
+use testns::Subject;
 
 const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
 
@@ -82,25 +80,6 @@ fn masq_all_marks_every_source() {
     assert_eq!(marks.len(), 2, "{marks:?}");
     assert!(marks.iter().all(|mark| !mark.contains(" -s ")), "{marks:?}");
     mapped.check().ok();
-}
-
-/// Words that only iptables knows are left to its programs.
-#[test]
-fn conditions_of_other_words_are_the_references() {
-    testns::needs!(has_iptables());
-    let own = json!({"conditionsV4": ["-m", "ttl", "!", "--ttl-eq", "3"]});
-    same(|node| {
-        let pod = node.container_named("c1");
-        let all = [mapping(8080, 80, "tcp")];
-        let mapped = map(node, config(&all, own.clone()), &pod, made_up("eth0", &BOTH));
-        let added = saved(node);
-        assert!(added.contains("-m ttl ! --ttl-eq 3 -j CNI-DN-"), "{added}");
-        mapped.del().ok();
-        (added, saved(node))
-    });
-    let node = node();
-    let all = [mapping(8080, 80, "tcp")];
-    map(&node, config(&all, own), &node.container(), made_up("eth0", &BOTH)).check().ok();
 }
 
 /// A program reads a table under the lock of all that change one. One read shows that the program is there, too, and ADD reads

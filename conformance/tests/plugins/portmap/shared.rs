@@ -2,11 +2,8 @@
 
 use super::{LONG, SHORT, at, bridged, config, made_up, map, mapping, tcp};
 use crate::bridge::nft_for_containers;
-use crate::configs::with;
-use crate::subjects::node;
+use crate::prelude::*;
 use conformance::subjects::machine_outside;
-use serde_json::{Value, json};
-use testns::{Attachment, Call, Node, Verb};
 
 fn shared(mappings: &[Value], own: Value) -> Value {
     config(mappings, with(json!({"cniVersion": "1.1.0", "rules": "shared"}), own))
@@ -16,7 +13,6 @@ fn on(host_ip: &str, port: u16) -> Value {
     with(mapping(port, 80, "tcp"), json!({"hostIP": host_ip}))
 }
 
-/// The elements of containers' ports.
 fn elements(node: &Node) -> usize {
     nft_for_containers(node).iter().filter(|line| line.contains(" ports_")).count()
 }

@@ -1,34 +1,7 @@
 //! SPEC 4: delegates, in this process and as children.
 
 use super::{install_copy, start};
-use crate::subjects::probe_node;
-use serde_json::{Value, json};
-use testns::{Node, Verb};
-
-/// SPEC 4: a delegate gets the same parameters for every verb; one that is of the same build runs in this process, with
-/// the same outcome as a child.
-#[test]
-fn delegation_in_process_and_as_a_child_are_the_same() {
-    let node = probe_node();
-    let pod = node.container();
-    let log = node.work_dir().join("ipam.log");
-    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "cni.dev/valid-attachments": [],
-        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
-    let verbs = [Verb::Add, Verb::Check, Verb::Gc, Verb::Status, Verb::Del];
-    let run_all = || {
-        let outputs: Vec<String> = verbs.iter().map(|verb| node.call(*verb, &config, &pod).output.stdout).collect();
-        let lines = std::fs::read_to_string(&log).unwrap();
-        std::fs::remove_file(&log).unwrap();
-        let words: Vec<String> = lines.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
-        (outputs, words)
-    };
-    let in_process = run_all();
-    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1)); // a byte that nothing reads
-    let as_child = run_all();
-    assert_eq!(in_process, as_child);
-    assert_eq!(in_process.1, ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
-    assert!(in_process.0[0].contains("10.1.0.5/24"), "{in_process:?}");
-}
+use crate::prelude::*;
 
 /// Puts a changed copy of the probe where `probe-ipam` is.
 fn install_delegate(node: &Node, change: impl FnOnce(&mut Vec<u8>)) {

@@ -1,18 +1,15 @@
 //! An ADD that is asked to end, or whose reply cannot be written: it is rolled back.
 
 use super::{start, wait_for};
-use crate::configs::Attached;
-use crate::subjects::{node, probe_node};
+use crate::prelude::*;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use testns::{Container, Node};
 
 const ASKING_TO_END: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 

@@ -2,11 +2,8 @@
 
 mod packets;
 
-use crate::configs::{Attached, dual, v4, with};
-use crate::subjects::{each, node};
+use crate::prelude::*;
 use crate::veth_plugins::{Tamper, check_fails_after, has_set_address};
-use serde_json::{Value, json};
-use testns::{Node, Verb};
 
 /// Network `net` of plugin ptp, with addresses of 10.7.0.0/24; `own` adds keys or replaces them.
 pub(crate) fn ptp(own: Value) -> Value {

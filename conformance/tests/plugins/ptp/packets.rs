@@ -2,10 +2,8 @@
 
 use super::{fixed, ptp, state};
 use crate::bridge::stays;
-use crate::configs::{Attached, dual, ip, v4, with};
-use crate::subjects::{each, node_with_pod, same};
+use crate::prelude::*;
 use conformance::subjects::machine_outside;
-use serde_json::json;
 use std::time::Duration;
 use testns::{Transport, exchange};
 

@@ -2,10 +2,8 @@
 
 use super::{MACVLAN, config, node, status};
 use crate::bridge::stays;
-use crate::configs::{Attached, with};
+use crate::prelude::*;
 use conformance::shell::ip;
-use serde_json::json;
-use testns::{Call, Feature, Verb};
 
 #[test]
 fn macvlan_in_mode_passthru_is_alone_and_has_its_masters_address() {

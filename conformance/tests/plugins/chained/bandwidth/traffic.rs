@@ -1,6 +1,6 @@
 //! Packets that measure what the shapers let pass, and how late.
 
-use crate::configs::ip;
+use crate::prelude::*;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::ReceiveTimestampns;
@@ -8,11 +8,10 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use nix::sys::time::TimeSpec;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testns::{Namespace, Node};
 
 /// The limits of [`conformance::chained_plugins::bandwidth`].
 const RATE_BYTES: f64 = 1_000_000.0;
@@ -45,6 +44,18 @@ fn arrival(receiver: &UdpSocket) -> Duration {
     stamp.expect("a stamp")
 }
 
+/// A socket that stamps what comes to the address, one that sends, and where to.
+fn sockets(from: &Namespace, to: &Namespace, address: IpAddr) -> (UdpSocket, UdpSocket, SocketAddr) {
+    const DEADLINE: Duration = Duration::from_secs(10);
+    let any: IpAddr = if address.is_ipv4() { ip("0.0.0.0") } else { ip("::") };
+    let receiver = to.enter(|| UdpSocket::bind((address, 0)).expect("bind"));
+    let sender = from.enter(|| UdpSocket::bind((any, 0)).expect("bind"));
+    receiver.set_read_timeout(Some(DEADLINE)).expect("a deadline");
+    setsockopt(&receiver, ReceiveTimestampns, &true).expect("stamps");
+    let target = receiver.local_addr().expect("its address");
+    (receiver, sender, target)
+}
+
 /// Sends as much as the shaper takes until packets have arrived at the limit for a second. All times are the kernel's, so it
 /// does not matter how often a busy machine lets this process run.
 fn assert_limited_between(what: &str, from: &Namespace, to: &Namespace, address: IpAddr) {
@@ -54,12 +65,7 @@ fn assert_limited_between(what: &str, from: &Namespace, to: &Namespace, address:
     // Ethernet, IP and UDP.
     let headers = if address.is_ipv4() { 14 + 20 + 8 } else { 14 + 40 + 8 };
     let frame = f64::from(u16::try_from(PAYLOAD.len() + headers).expect("a small frame"));
-    let any: IpAddr = if address.is_ipv4() { ip("0.0.0.0") } else { ip("::") };
-    let receiver = to.enter(|| UdpSocket::bind((address, 0)).expect("bind"));
-    let sender = from.enter(|| UdpSocket::bind((any, 0)).expect("bind"));
-    receiver.set_read_timeout(Some(DEADLINE)).expect("a deadline");
-    setsockopt(&receiver, ReceiveTimestampns, &true).expect("stamps");
-    let target = receiver.local_addr().expect("its address");
+    let (receiver, sender, target) = sockets(from, to, address);
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Packets that wait in the shaper fill the socket's buffer, so sending waits, too.
@@ -105,6 +111,24 @@ fn assert_limited_between(what: &str, from: &Namespace, to: &Namespace, address:
 pub(super) fn assert_limited(node: &Node, pod: &Namespace, pods: IpAddr, nodes: IpAddr) {
     assert_limited_between(&format!("to the pod at {pods}"), node.host(), pod, pods);
     assert_limited_between(&format!("from the pod at {pods}"), pod, node.host(), nodes);
+}
+
+/// The time between the first and the last of some packets, by the kernel's stamps, of a sender that sends all it can.
+pub(super) fn time_of(packets: usize, from: &Namespace, to: &Namespace, address: IpAddr) -> Duration {
+    let (receiver, sender, target) = sockets(from, to, address);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                sender.send_to(&[0; 1300], target).ok();
+            }
+        });
+        let _end = Done(&is_done);
+        // The kernel begins to stamp packets.
+        arrival(&receiver);
+        let first = arrival(&receiver);
+        (1..packets).fold(first, |_, _| arrival(&receiver)).saturating_sub(first)
+    })
 }
 
 /// How long a small packet of another flow takes while others send all they can, in milliseconds: the middle of some.

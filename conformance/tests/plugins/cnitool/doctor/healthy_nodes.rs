@@ -6,7 +6,6 @@
 use super::lost_packets::Sick;
 use crate::cnitool::netns;
 use serde_json::Value;
-use std::path::Path;
 use std::time::Duration;
 use testns::{Container, Feature};
 
@@ -119,49 +118,4 @@ fn a_node_with_a_network_as_people_have_it_has_no_finding() {
         );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// The conflists of `examples/conflists`, each as it is printed there.
-#[test]
-fn a_node_with_a_network_of_the_examples_has_no_finding() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/conflists");
-    for runtime in std::fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
-        for file in std::fs::read_dir(runtime.path()).unwrap().flatten() {
-            let sick = Sick::new();
-            std::fs::copy(file.path(), "/etc/cni/net.d/10-office.conflist").unwrap();
-            let list: Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
-            let has_bandwidth = list.to_string().contains("\"bandwidth\"");
-            if has_bandwidth && !Feature::Ifb.or_skip() {
-                continue;
-            }
-            let pod = sick.tour.node.container();
-            let netns = netns(&pod);
-            let caps = PORTS.replace("PORT", "8080");
-            let missing = list["plugins"].as_array().unwrap().iter().filter_map(|plugin| plugin["type"].as_str());
-            if missing.clone().any(|name| !sick.tour.bin_dir.join(name).exists()) {
-                testns::skip(&file.path().display().to_string(), "it needs a plugin that this suite does not have");
-                continue;
-            }
-            sick.tour.cnitool(&["add", list["name"].as_str().unwrap(), &netns, "--cap-args", &caps]);
-            assert_eq!(sick.doctor(), (0, Vec::new()), "{}", file.path().display());
-        }
-    }
-}
-
-/// An interface plugin runs the address plugin of its own build in its own process.
-#[test]
-fn an_address_plugin_that_is_not_executable_is_no_fault_beside_plugins_of_its_build() {
-    let sick = Sick::new();
-    let [bridge, host_local] = ["bridge", "host-local"].map(|name| sick.tour.bin_dir.join(name));
-    std::fs::remove_file(&host_local).unwrap();
-    std::fs::copy(&bridge, &host_local).unwrap();
-    std::fs::set_permissions(&host_local, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    let _pod = sick.add("office", "web", None);
-    assert_eq!(sick.doctor(), (0, Vec::new()));
-    // Another build runs as a process of its own.
-    let mut bytes = std::fs::read(&host_local).unwrap();
-    bytes.push(0);
-    std::fs::write(&host_local, bytes).unwrap();
-    let (_, findings) = sick.doctor();
-    assert!(findings.iter().any(|finding| finding["kind"] == "config"), "{findings:#?}");
 }

@@ -116,14 +116,97 @@ fn each_cause_of_lost_packets_is_found_and_its_remedy_mends_it() {
     find_and_mend_each(DAMAGES);
 }
 
+/// A container has lost one family, one link of a pair, a port or the uplink.
+#[test]
+fn each_way_that_is_lost_in_part_is_found() {
+    find_and_mend_each(include_str!("tables/lost_in_part.txt"));
+}
+
+#[test]
+fn each_fault_of_the_containers_own_side_is_found() {
+    find_and_mend_each(include_str!("tables/lost_inside.txt"));
+}
+
+/// What packets meet before the masquerade of a container, or before the rule that forwards a port, in iptables' table `nat`.
+#[test]
+fn what_comes_before_a_translation_is_found() {
+    find_and_mend_each(include_str!("tables/address_translation.txt"));
+}
+
 /// Damages healthy nodes with one container, `web`: doctor has these findings, and their remedies make a node healthy again.
 pub(super) fn find_and_mend_each(table: &str) {
     cases(table).iter().for_each(|case| find_and_mend(case));
 }
 
+/// Whether the kernel has no parameters that a case sets.
+fn skips(case: &str) -> bool {
+    let skips = case.contains("net.bridge") && !std::path::Path::new("/proc/sys/net/bridge").exists();
+    if skips {
+        testns::skip(case, "the kernel has no br_netfilter");
+    }
+    skips
+}
+
+/// Moves the node's addresses and way out to bridge `lan0`, of which `ens3` is a port then.
+const BRIDGED: &str = "ip link add lan0 type bridge; ip link set lan0 up; ip link set ens3 master lan0
+    ip address flush dev ens3; ip address add 192.168.1.7/24 dev lan0; ip -6 address add fd00:1::7/64 dev lan0 nodad
+    ip route replace default via 192.168.1.1; ip -6 route replace default via fd00:1::1 dev lan0";
+
+/// Nodes with networks and containers of their own.
+const NODES: &str = include_str!("tables/nodes.txt");
+
+/// The functions of these scripts: `healthy` ends them where doctor finds something.
+const FUNCTIONS: &str = r#"
+cnitool() { $CNI_PATH/cnitool "$@"; }
+network() { printf '{"cniVersion":"%s","name":"%s","plugins":[%s]}' ${version:-1.1.0} $1 "$2" > /etc/cni/net.d/${3:-20}-$1.conflist; }
+office() { network office "$1" 10; }
+fixed() { network $1 '{"type":"bridge","bridge":"'$2'","ipam":{"type":"static","addresses":[{"address":"'$3'/24"}]}}'; }
+pod() { ip netns add $1; cnitool add ${2:-office} /run/netns/$1 --container-id $1 --cap-args \
+    "{\"portMappings\":[${3:+{\"hostPort\":$3,\"containerPort\":80,\"protocol\":\"tcp\"$address\}}]}" > /dev/null; }
+inside() { of=$1; shift; ip -n $of "$@"; }
+healthy() { cnitool doctor >&2; }
+veths() { ls /sys/class/net | grep ^veth; }
+held() { for last in $(seq $1 $2); do printf "an operator's" > /var/lib/cni/networks/office/A.$last; done; }
+# A plugin of another project.
+answers() { rm -f $CNI_PATH/$1; printf '#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || echo %s\n' \
+    "'{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"1.0.0\",\"1.1.0\"]}'" > $CNI_PATH/$1; chmod +x $CNI_PATH/$1; }
+odd() { office '{"type":"bridge","bridge":"b;false","isDefaultGateway":true,"ipam":'$pool'}'; ip netns add web
+    cnitool add office /run/netns/web --container-id web --ifname 'e$(false)x' > /dev/null; healthy; }
+# Until the kernel has found that another one has the address.
+refused() { until "$@" dadfailed | grep -q fd00; do :; done; }
+pool='{"type":"host-local","subnet":"A.0/24"}'
+both='{"type":"host-local","ranges":[[{"subnet":"A.0/24"}],[{"subnet":"fd00:207:1::/64"}]]}'
+dual='{"type":"bridge","isDefaultGateway":true,"ipam":'$both'},{"type":"portmap","capabilities":{"portMappings":true}}'
+pair='{"type":"ptp","ipam":'${both%?}',"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}}'
+limited='{"type":"bridge","isDefaultGateway":true,"ipam":{"type":"host-local","subnet":"A.0/24"}},{"type":"bandwidth","egressRate":8000000,"egressBurst":800000}'
+"#;
+
+/// Each row on a node of its own, some at a time.
+#[test]
+fn each_node_of_the_table_has_its_findings() {
+    let rows = cases(NODES);
+    std::thread::scope(|scope| {
+        for first in 0..4 {
+            let rows = rows.iter().skip(first).step_by(4).filter(|row| !skips(row));
+            scope.spawn(|| rows.for_each(|row| has_its_findings(row)));
+        }
+    });
+}
+
+fn has_its_findings(row: &str) {
+    let sick = Sick::new();
+    let (functions, case) = (sick.tour.with_addresses(FUNCTIONS), sick.tour.with_addresses(row));
+    let (script, expected) = parse(&case);
+    let script = format!(
+        "export CNI_PATH={}; address=\n{functions}bridged() {{ {BRIDGED}; }}\n{script}",
+        sick.tour.bin_dir.display()
+    );
+    sh(&script);
+    sick.expect(&case, &expected);
+}
+
 fn find_and_mend(damage: &str) {
-    if damage.contains("net.bridge") && !std::path::Path::new("/proc/sys/net/bridge").exists() {
-        testns::skip(damage, "the kernel has no br_netfilter");
+    if skips(damage) {
         return;
     }
     let sick = Sick::new();
@@ -154,54 +237,6 @@ fn what_the_next_add_would_meet_is_found() {
         sh(script);
         sick.expect(script, &expected);
     }
-}
-
-#[test]
-fn a_range_without_addresses_is_a_fault_of_the_configuration() {
-    let sick = Sick::new();
-    let (subnet, only) = (format!("{}.0/24", sick.tour.subnet), sick.tour.address(1));
-    sick.office(&json!([{"type": "bridge", "isGateway": true,
-        "ipam": {"type": "host-local", "subnet": subnet, "rangeStart": only, "rangeEnd": only}}]));
-    let (exit, findings) = sick.doctor();
-    let text = format!("range {only} to {only} has no address that a container can get");
-    assert!(findings.iter().any(|it| it["kind"] == "config" && it["what"] == *text), "{findings:#?}");
-    assert_eq!(exit, ERROR);
-    assert!(!findings.iter().any(|it| it["kind"] == "range-full"), "{findings:#?}");
-}
-
-/// Version 1.0.0 has no STATUS. This suite's plugins know all the same what their next ADD would meet.
-#[test]
-fn plugins_of_a_network_below_1_1_0_are_asked_for_their_state() {
-    let sick = Sick::new();
-    let subnet = format!("{}.0/24", sick.tour.subnet);
-    let ipam = json!({"type": "host-local", "subnet": subnet});
-    let resolv = json!({"type": "host-local", "subnet": subnet, "resolvConf": "/etc/absent.conf"});
-    for (plugin, text) in [
-        (json!({"type": "macvlan", "master": "eth42", "ipam": ipam}), "there is no interface of that name"),
-        (json!({"type": "bridge", "ipam": resolv}), "cannot read /etc/absent.conf"),
-    ] {
-        let list = json!({"cniVersion": "1.0.0", "name": "office", "plugins": [plugin]});
-        fs::write("/etc/cni/net.d/10-office.conflist", list.to_string()).unwrap();
-        sick.expect(text, &[("not-ready", ERROR, text, false)]);
-    }
-}
-
-/// A macvlan holds on to its master by index, so it lives on when that is renamed.
-#[test]
-fn the_master_of_containers_may_be_renamed_or_lose_its_carrier() {
-    let sick = Sick::new();
-    sh("ip link add nic0 type veth peer nic0-end; ip link set nic0 up; ip link set nic0-end up");
-    sick.office(&json!([{"type": "macvlan", "master": "nic0", "ipam": sick.tour.host_local()}]));
-    let _pod = sick.add("office", "web", None);
-    assert_eq!(sick.doctor(), (0, Vec::new()));
-    sh("ip link set nic0-end down");
-    sick.expect("no carrier", &[("link-down", WARNING, "link nic0 has no carrier", false)]);
-    sh("ip link set nic0-end up; ip link set nic0 down; ip link set nic0 name lan7; ip link set lan7 up");
-    let renamed = "link nic0, which the container's macvlan is stacked on, is called lan7 now";
-    sick.expect(
-        "a new name",
-        &[("link-gone", ERROR, renamed, false), ("not-ready", ERROR, "there is no interface of that name", false)],
-    );
 }
 
 #[test]
@@ -259,6 +294,8 @@ fn a_healthy_node_has_no_finding() {
     let shown = sick.tour.cnitool(&["doctor"]);
     assert!(shown.starts_with("no faults found\nnot looked at: tables raw"), "{shown}");
     assert!(shown.contains(", what is beyond the node"), "{shown}");
+    let shown = sick.tour.cnitool(&["doctor", "--no-check"]);
+    assert!(shown.starts_with("no faults found\nnot looked at: what only CHECK compares (--no-check); "), "{shown}");
     // An administrator's firewall that knows the networks is none of their faults.
     sh("nft add table inet guard
         nft 'add chain inet guard pass { type filter hook forward priority 0; policy drop; }'
@@ -282,30 +319,32 @@ fn a_healthy_node_has_no_finding() {
     drop(sick.outside);
 }
 
-/// A container with CAP_NET_ADMIN can give itself any address.
+/// The ports of containers keep the bridge's carrier.
 #[test]
-fn an_address_that_a_container_has_taken_from_another_is_found() {
-    let sick = Sick::new();
-    let web = sick.add("office", "web", None);
-    let other = sick.add("office", "other", None);
-    assert_eq!(sick.doctor(), (0, Vec::new()));
-    other.namespace().add_address("eth0", &format!("{}/24", sick.tour.address(2)));
-    let text = format!("eth0 in the container has {}, too, which web/eth0 got in network office", sick.tour.address(2));
-    sick.expect("an address is taken", &[("duplicate-address", ERROR, &text, true)]);
-    assert_eq!(web.namespace().global_addresses("eth0"), [sick.tour.address(2) + "/24"]);
-}
-
-/// A virtual machine has the interface of its pod as a port of a bridge, and its guest has the addresses.
-#[test]
-fn addresses_that_a_guest_has_are_not_missing() {
-    let sick = Sick::new();
-    let pod = sick.add("office", "vm", None);
-    let inside = pod.namespace();
-    inside.delete_addresses("eth0");
-    sick.expect("before the guest", &[("container-side", ERROR, "does not have", false)]);
-    inside.add_link("k6t-eth0", "bridge");
-    inside.set_master("eth0", "k6t-eth0");
-    assert_eq!(sick.doctor(), (0, Vec::new()));
-    let explained = sick.tour.cnitool(&["explain", "vm"]);
-    assert!(explained.contains("eth0 is a port of bridge k6t-eth0 in the container"), "{explained}");
+fn a_bridge_that_is_the_way_out_and_has_lost_its_uplink_is_found() {
+    for is_layer_2 in [true, false] {
+        let sick = Sick::new();
+        sh(BRIDGED);
+        let mut name = "office";
+        if is_layer_2 {
+            let ipam = json!({"type": "static", "addresses": [{"address": "192.168.1.50/24"}]});
+            sick.network(
+                "20-lan",
+                json!({"name": "lan", "plugins": [{"type": "bridge", "bridge": "lan0", "ipam": ipam}]}),
+            );
+            name = "lan";
+        } else {
+            // A virtual machine.
+            sh(
+                "ip link add tap0 type veth peer guest; ip link set tap0 master lan0; ip link set tap0 up; ip link set guest up",
+            );
+        }
+        let _web = sick.add(name, "web", None);
+        assert_eq!(sick.doctor(), (0, Vec::new()));
+        sh("ip link set ens3 down; ip neigh flush dev lan0");
+        // The node asks for the Ethernet address of its router.
+        UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"x", "192.168.1.1:9").unwrap();
+        let text = "bridge lan0, the IPv4 way out, has lost its port to other networks: ens3 is down";
+        sick.expect("down", &[("link-down", WARNING, text, false)]);
+    }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use testns::{Container, Namespace, Random};
 
-/// Nodes that each of the tests draws; `DOCTOR_SEEDS=FIRST..END` draws others.
+/// Nodes that the test draws; `DOCTOR_SEEDS=FIRST..END` draws others.
 const SEEDS: std::ops::Range<u64> = 0..20;
 /// No way of a healthy node takes as long.
 const WITHIN: Duration = Duration::from_millis(400);
@@ -319,7 +319,7 @@ impl Drawn {
 
 /// `None`: what passes is not the same each time.
 fn disagreement(seed: u64) -> Option<Option<String>> {
-    // IPv6 beside IPv4 on every second node of each test.
+    // IPv6 beside IPv4 on every second node of each part.
     let drawn = Drawn::new(seed % 8 > 3);
     let mut draw = Draw(Random::new(seed, "rules"));
     let ruleset = loop {
@@ -351,41 +351,23 @@ fn disagreement(seed: u64) -> Option<Option<String>> {
     )
 }
 
-fn agree(part: u64) {
+/// Some nodes at a time.
+#[test]
+fn a_node_with_random_rules_has_the_verdict_of_its_packets() {
     let seeds = std::env::var("DOCTOR_SEEDS").ok().and_then(|text| {
         let (first, end) = text.split_once("..")?;
         Some(first.parse().ok()?..end.parse().ok()?)
     });
     let seeds = seeds.unwrap_or(SEEDS);
-    let mine: Vec<u64> = seeds.filter(|seed| seed % 4 == part).collect();
-    let found: Vec<Option<String>> = mine.iter().filter_map(|seed| disagreement(*seed)).collect();
-    assert!(found.len() * 4 >= mine.len() * 3, "only {} of {} nodes are steady", found.len(), mine.len());
-    let wrong: Vec<&String> = found.iter().flatten().collect();
-    assert!(
-        wrong.is_empty(),
-        "{} of {}\n{}",
-        wrong.len(),
-        found.len(),
-        wrong.into_iter().cloned().collect::<Vec<_>>().join("\n")
-    );
-}
-
-#[test]
-fn a_node_with_random_rules_has_the_verdict_of_its_packets_1() {
-    agree(0);
-}
-
-#[test]
-fn a_node_with_random_rules_has_the_verdict_of_its_packets_2() {
-    agree(1);
-}
-
-#[test]
-fn a_node_with_random_rules_has_the_verdict_of_its_packets_3() {
-    agree(2);
-}
-
-#[test]
-fn a_node_with_random_rules_has_the_verdict_of_its_packets_4() {
-    agree(3);
+    let count = seeds.clone().count();
+    let found: Vec<Option<String>> = std::thread::scope(|scope| {
+        let parts = [0, 1, 2, 3].map(|part| {
+            let mine = seeds.clone().filter(move |seed| seed % 4 == part);
+            scope.spawn(|| mine.filter_map(disagreement).collect::<Vec<_>>())
+        });
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    });
+    assert!(found.len() * 4 >= count * 3, "only {} of {count} nodes are steady", found.len());
+    let wrong: Vec<String> = found.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{} of {count}\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -1,15 +1,33 @@
 //! What each plugin leaves on the node: `cnitool gc` of another cache keeps it as long as the container lives, and removes it
 //! when that is gone, though nothing else of the attachment is there; `doctor` names it.
 
-use super::{OTHER, Process, reservations};
+use super::{OTHER, reservations};
 use crate::cnitool::{PORT, Tour, make_old, netns};
-use crate::subjects::reference_or_skip;
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use testns::{Container, Feature, Remains, Subject};
+use testns::Subject;
+
+/// A process in a pod; it ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn in_pod(pod: &Container) -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("1000").stdout(Stdio::null()).stderr(Stdio::null());
+        Self(pod.namespace().enter(|| command.spawn().unwrap()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
 
 const LEASES: &str = "/run/cni/dhcp.sock.leases";
 /// `printf office/c1/eth0 | sha256sum`, 32 digits of it.
@@ -18,12 +36,10 @@ const LEASE: &str = "db23eab5f556071f1857d1beafb0eb9f.json";
 /// A kind of thing that a plugin leaves.
 #[derive(Clone, Copy)]
 struct InterfacePlugin {
-    /// The network's plugins.
     plugins: fn(&Tour) -> Value,
     needs: Option<Feature>,
     /// The text by which `cnitool` lists it.
     object: &'static str,
-    /// The amount that is on the node.
     count: fn(&Tour) -> usize,
 }
 
@@ -62,7 +78,6 @@ const BANDWIDTH: InterfacePlugin = InterfacePlugin {
     count: |tour| tour.node.host().links().iter().filter(|link| link.name.starts_with("bwp")).count(),
 };
 
-/// The rules of a backend.
 const fn packet_filter(plugins: fn(&Tour) -> Value, object: &'static str) -> InterfacePlugin {
     InterfacePlugin { plugins, needs: None, object, count: rules }
 }
@@ -140,7 +155,6 @@ impl Scene {
         );
     }
 
-    /// The exit code, and what is left over.
     fn doctor(&self) -> (i32, String) {
         let (code, findings) = self.tour.doctor(&[]);
         let left: Vec<String> =
@@ -149,40 +163,16 @@ impl Scene {
     }
 }
 
-/// Kept while the container lives, and removed afterwards.
-fn goes_with_the_container(kind: InterfacePlugin) {
-    if kind.needs.is_some_and(|feature| !feature.or_skip()) {
-        return;
+#[test]
+fn what_a_plugin_leaves_goes_with_the_container() {
+    for kind in [TUNING, HOST_DEVICE, BANDWIDTH].into_iter().chain(FIREWALL).chain(PORTMAP) {
+        if kind.needs.is_none_or(|feature| feature.or_skip()) {
+            let scene = Scene::new(kind);
+            scene.assert_kept();
+            scene.tour.lose(&scene.pod);
+            scene.assert_removed();
+        }
     }
-    let scene = Scene::new(kind);
-    scene.assert_kept();
-    scene.tour.lose(&scene.pod);
-    scene.assert_removed();
-}
-
-#[test]
-fn a_tuning_record_goes_with_the_container() {
-    goes_with_the_container(TUNING);
-}
-
-#[test]
-fn a_host_device_record_goes_with_the_container() {
-    goes_with_the_container(HOST_DEVICE);
-}
-
-#[test]
-fn an_ifb_of_bandwidth_goes_with_the_container() {
-    goes_with_the_container(BANDWIDTH);
-}
-
-#[test]
-fn rules_of_firewall_go_with_the_container() {
-    FIREWALL.into_iter().for_each(goes_with_the_container);
-}
-
-#[test]
-fn rules_of_portmap_go_with_the_container() {
-    PORTMAP.into_iter().for_each(goes_with_the_container);
 }
 
 /// The path is gone, but a process is still in the namespace that the records name.
@@ -260,22 +250,6 @@ fn a_lease_is_kept_while_the_namespace_of_its_record_exists() {
     assert_eq!(tour.cnitool(&["gc", "office", "--dry-run"]), "");
 }
 
-/// Without a configuration any plugin may have left something.
-#[test]
-fn forget_refuses_while_a_record_is_left() {
-    let scene = Scene::new(TUNING);
-    scene.tour.lose(&scene.pod);
-    fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
-    let container = scene.tour.cnitool(&[&OTHER[..], &["list", "--json"]].concat());
-    let container: Value = serde_json::from_str(&container).unwrap();
-    let container = container[0]["container"].as_str().unwrap();
-    let cnitool = scene.tour.bin_dir.join("cnitool");
-    let words = ["del", "--forget", "office", "/run/netns/gone", "--container-id", container];
-    let refused = scene.tour.run(&cnitool, &words);
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && text.contains(TUNING.object), "{text}");
-}
-
 /// The network's file was removed, no cache has it, and its plugins leave neither links nor rules.
 #[test]
 fn a_network_is_known_by_the_records_of_its_plugins() {
@@ -289,6 +263,12 @@ fn a_network_is_known_by_the_records_of_its_plugins() {
         assert!(tour.cnitool(&["show"]).contains(kind.object), "{}", kind.object);
         let (_, evidence) = scene.doctor();
         assert!(evidence.contains(kind.object), "{evidence}");
+        // Without a configuration any plugin may have left something.
+        let others = tour.cnitool(&[&OTHER[..], &["list", "--json"]].concat());
+        let others: Value = serde_json::from_str(&others).unwrap();
+        let id = others[0]["container"].as_str().unwrap();
+        let refused = tour.call(&["forget", "office", "/run/netns/gone", "--container-id", id]);
+        assert!(!refused.status.success() && super::stderr(&refused).contains(kind.object), "{refused:?}");
         tour.cnitool(&["gc", "office"]);
         assert_eq!(((kind.count)(tour), scene.doctor().1), (0, String::new()), "{}", kind.object);
     }
@@ -333,7 +313,7 @@ fn the_masquerade_that_the_reference_leaves_is_removed_by_the_commands_that_are_
         assert!(done.status.success(), "{remedy}: {done:?}");
         let after = doctor(&[]);
         assert!(after.status.success(), "{after:?}");
-        let saved = std::process::Command::new("iptables-save").args(["-t", "nat"]).output().unwrap();
+        let saved = Command::new("iptables-save").args(["-t", "nat"]).output().unwrap();
         let saved = String::from_utf8(saved.stdout).unwrap();
         assert!(!saved.contains(&gone) && saved.contains(&tour.address(3)), "{saved}");
     }
