@@ -22,7 +22,6 @@ pub(crate) struct Crowd {
     pub(crate) is_leader_killed: bool,
 }
 
-/// Runs all steps and prints them on `out`.
 pub(crate) fn run(out: &mut impl Write, crowd: Crowd) -> Result<()> {
     let count = crowd.nodes * crowd.pods;
     let mut shared = SwitchAndStore::new(crowd.is_etcd)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use libcni::cni_spec::Code;
-use libcni::{Attachment, NetworkConf, Runtime};
+use libcni::{NetworkConf, Runtime, RuntimeConf};
 use serde_json::{Value, json};
 use testns::{Container, Namespace, Node, Subject};
 
@@ -35,7 +35,7 @@ pub(crate) struct NodeThread {
 }
 
 struct Pod {
-    attachment: Attachment,
+    attachment: RuntimeConf,
     container: Container,
     address: IpAddr,
     mac: String,
@@ -52,7 +52,6 @@ pub(crate) struct Adds {
 }
 
 impl NodeHandle {
-    /// Starts a node.
     pub(crate) fn start(name: String, keys: Value, executable: PathBuf) -> Self {
         let (tasks, todo) = channel();
         let own = name.clone();
@@ -71,7 +70,6 @@ impl NodeHandle {
         result
     }
 
-    /// Does something on the node.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut NodeThread) -> Result<T> + Send + 'static,
@@ -80,7 +78,6 @@ impl NodeHandle {
     }
 }
 
-/// Does something on all nodes at once.
 pub(crate) fn on_all<T: Send + 'static>(
     nodes: &[NodeHandle],
     work: impl Fn(&mut NodeThread) -> Result<T> + Clone + Send + 'static,
@@ -122,14 +119,13 @@ impl NodeThread {
         events.block_on(work(&cni, &network))
     }
 
-    /// Adds a pod; its address.
     pub(crate) fn add(&mut self) -> Result<IpAddr> {
         self.try_add(self.node.container()).map(|(address, _)| address)
     }
 
     fn try_add(&mut self, container: Container) -> Result<(IpAddr, String)> {
         let netns = container.namespace().path().display().to_string();
-        let attachment = Attachment::new(container.id(), "eth0")?.netns(netns);
+        let attachment = RuntimeConf::new(container.id(), "eth0")?.netns(netns);
         let result = self.on_network(async |cni, network| Ok(cni.add(network, &attachment).await?))?;
         let address = result.ips.first().context("ADD gave no address")?.address.ip();
         let mac = result.interfaces.iter().map(|interface| interface.mac.clone()).find(|mac| !mac.is_empty());
@@ -193,7 +189,6 @@ impl NodeThread {
         Ok(answers)
     }
 
-    /// Deletes all pods.
     pub(crate) fn delete(&mut self) -> Result<()> {
         let pods = std::mem::take(&mut self.pods);
         self.on_network(async |cni, network| {
@@ -204,7 +199,6 @@ impl NodeThread {
         })
     }
 
-    /// An operator's command; its output.
     pub(crate) fn operate(&self, command: &str, words: &[&str]) -> Result<String> {
         let config = Path::new("/run/10-lan.conflist");
         std::fs::write(config, self.config()?)?;

@@ -33,7 +33,6 @@ pub(crate) fn run(out: &mut impl Write, is_etcd: bool) -> Result<()> {
     Ok(())
 }
 
-/// All nodes add pods at once.
 fn add(out: &mut impl Write, nodes: &[NodeHandle]) -> Result<Vec<IpAddr>> {
     let start = Instant::now();
     let all = nodes.iter().map(|node| node.begin(|thread| (0..PODS).map(|_| thread.add()).collect::<Result<Vec<_>>>()));

@@ -11,7 +11,6 @@ use crate::node_thread::NodeHandle;
 /// The address by which nodes reach etcd: one of the switch's machine, on the network of the nodes.
 const ETCD: &str = "10.200.0.1";
 
-/// The switch, and the store.
 pub(crate) struct SwitchAndStore {
     switch: Node,
     pub(crate) store: Store,
@@ -43,7 +42,6 @@ impl SwitchAndStore {
         Ok(Self { switch, store, folder })
     }
 
-    /// The key `store`.
     fn store_key(&self) -> Value {
         match &self.store {
             Store::Folder(path) => json!({ "path": path }),
@@ -78,7 +76,6 @@ impl SwitchAndStore {
         Ok(nodes)
     }
 
-    /// Waits until etcd has a leader.
     pub(crate) fn wait(&self) -> Result<()> {
         if let Store::Etcd(etcd) = &self.store {
             ensure!(

@@ -4,7 +4,7 @@
 
 use expect_test::expect;
 use libcni::cni_spec::AddResult;
-use libcni::{Attachment, Error, NetworkConf, Runtime};
+use libcni::{Error, NetworkConf, Runtime, RuntimeConf};
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use testns::{Container, Node, Subject, Verb};
@@ -24,8 +24,8 @@ fn network() -> NetworkConf {
     NetworkConf::parse(CONFLIST.as_bytes()).unwrap()
 }
 
-fn attachment(pod: &Container) -> Attachment {
-    Attachment::new(pod.id(), "eth0").unwrap().netns(pod.namespace().path().to_str().unwrap())
+fn attachment(pod: &Container) -> RuntimeConf {
+    RuntimeConf::new(pod.id(), "eth0").unwrap().netns(pod.namespace().path().to_str().unwrap())
 }
 
 fn wait<T>(verb: impl Future<Output = T>) -> T {
@@ -168,7 +168,7 @@ fn the_readme_shows_the_plugin_and_the_conflist() {
     };
     assert_eq!(blocks("json"), [CONFLIST]);
     let shown = blocks("rust");
-    assert_eq!(shown.len(), 2);
+    assert_eq!(shown.len(), 1);
     for block in shown {
         assert!(include_str!("../src/main.rs").contains(&block), "the plugin is another one:\n{block}");
     }

@@ -3,7 +3,7 @@
 use crate::drawing::draw;
 use anyhow::{Context, Result, ensure};
 use libcni::cni_spec::AddResult;
-use libcni::{Attachment, NetworkConf, Runtime};
+use libcni::{NetworkConf, Runtime, RuntimeConf};
 use std::io::Write;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const UPLINK: [(&str, &str); 2] = [("192.0.2.1/24", "192.0.2.2/24"), ("2001:db8:
 struct Pod {
     name: &'static str,
     container: Container,
-    attachment: Attachment,
+    attachment: RuntimeConf,
     result: AddResult,
 }
 
@@ -93,7 +93,7 @@ async fn run_on(out: &mut impl Write, node: &Node, outside: &Namespace) -> Resul
 async fn add(node: &Node, cni: &Runtime, network: &NetworkConf, name: &'static str) -> Result<Pod> {
     let container = node.container_named(name);
     let netns = container.namespace().path().display().to_string();
-    let attachment = Attachment::new(container.id(), "eth0")?.netns(netns);
+    let attachment = RuntimeConf::new(container.id(), "eth0")?.netns(netns);
     let result = cni.add(network, &attachment).await?;
     Ok(Pod { name, container, attachment, result })
 }
@@ -126,7 +126,6 @@ fn pings(from: &Pod, targets: impl Iterator<Item = IpAddr>) -> Result<String> {
     Ok(answers.join(", "))
 }
 
-/// `192.0.2.1/24` without its prefix.
 fn bare(address: &str) -> Result<IpAddr> {
     let ip = address.split('/').next().unwrap_or_default();
     ip.parse().with_context(|| format!("cannot read {address}"))

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The folder, which need not exist.
 #[derive(Debug)]
 pub(crate) struct Folder {
     dir: PathBuf,
@@ -19,7 +18,6 @@ pub(crate) struct Folder {
     inotify: AsyncFd<OwnedFd>,
 }
 
-/// A reading of the folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// In the order of the files' names, then of the documents.

@@ -13,8 +13,13 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_local};
+use tokio::time::MissedTickBehavior;
+
+/// The time between two questions whether pods can have a network: a plugin may become ready without a change of any file.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Everything that runs.
 struct Kubelet {
@@ -27,7 +32,6 @@ struct Kubelet {
     problems: Vec<String>,
 }
 
-/// Runs pods until a signal ends it.
 pub(crate) async fn run(options: Options) -> Result<ExitCode> {
     let mut signals = Signals::hear([SIGINT, SIGTERM]);
     let network = Network::open(&options)?;
@@ -49,7 +53,6 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
 }
 
 impl Kubelet {
-    /// Sends each worker its manifest, and starts missing workers.
     fn apply(&mut self, wanted: Wanted) {
         wanted.problems.iter().filter(|problem| !self.problems.contains(problem)).for_each(|problem| say(problem));
         self.problems = wanted.problems;
@@ -99,7 +102,10 @@ async fn watch_network(node: Arc<Node>, readiness: watch::Sender<Option<Result<S
     if let Err(error) = node.network.collect().await {
         eprintln!("static-pods: cannot remove what earlier runs left: {error:#}");
     }
+    let mut questions = tokio::time::interval(ASK_AGAIN);
+    questions.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        questions.tick().await;
         let now = node.network.readiness().await;
         let is_new = readiness.send_if_modified(|before| before.replace(now.clone()).as_ref() != Some(&now));
         match now {
@@ -107,6 +113,5 @@ async fn watch_network(node: Arc<Node>, readiness: watch::Sender<Option<Result<S
             Ok(names) => say(&format!("network ready: {names}")),
             Err(reason) => say(&format!("network not ready: {reason}")),
         }
-        node.network.changed().await;
     }
 }

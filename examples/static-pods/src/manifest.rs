@@ -73,7 +73,6 @@ struct Port {
     protocol: Option<String>,
 }
 
-/// Reads what a manifest file holds.
 pub(crate) fn parse(text: &str) -> Result<Vec<Manifest>> {
     // The parser counts and limits the nodes that aliases repeat, so nested aliases cannot fill the memory.
     let manifests: Vec<Manifest> =
@@ -144,7 +143,6 @@ impl Manifest {
 pub(crate) mod tests {
     use super::*;
 
-    /// A pod of this name, with what follows `spec:`.
     pub(crate) fn pod(name: &str, spec: &str) -> Manifest {
         parse(&format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {spec}}}")).unwrap().remove(0)
     }

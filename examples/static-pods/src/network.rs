@@ -15,7 +15,6 @@ use pods::{Pods, Status};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The networks and the namespaces; no other instance has them at the same time.
@@ -75,7 +74,6 @@ impl Network {
         Ok(sandboxes)
     }
 
-    /// Makes a sandbox for the pod, without a network.
     pub(crate) fn sandbox(&self, manifest: &Manifest) -> Result<Sandbox> {
         let Key { namespace, name } = manifest.key();
         let id = PodId::new(&namespace, &name, &manifest.uid()?, &sandbox::new_id()?)?;
@@ -98,24 +96,9 @@ impl Network {
         })
     }
 
-    /// Takes down a sandbox's networks, then its namespace.
     pub(crate) async fn tear_down(&self, id: &PodId) -> Result<()> {
         self.pods.tear_down(id).await?;
         sandbox::remove(&self.netns(id))
-    }
-
-    /// Waits until [`Network::readiness`] may have another answer: five seconds at most, as a plugin may become ready without a
-    /// change of any file.
-    pub(crate) async fn changed(&self) {
-        let before = self.pods.networks().await;
-        let mut seconds = tokio::time::interval(Duration::from_secs(1));
-        seconds.tick().await;
-        for _ in 0..5 {
-            seconds.tick().await;
-            if !Arc::ptr_eq(&before, &self.pods.networks().await) {
-                return;
-            }
-        }
     }
 
     /// The names of the networks that pods can have now, or why they can have none.
@@ -132,14 +115,13 @@ impl Network {
         let live: Vec<_> = self.pods.known()?.into_iter().map(|id| id.sandbox).collect();
         #[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
         let inventory = on_node::Node { search_path: std::env::var("PATH").unwrap_or_default() };
-        for (network, found) in self.pods.gc(&live).with_inventory(inventory).await?.kept {
+        for (network, found) in self.pods.gc(&live, inventory).await?.kept {
             let (objects, life) = (found.objects.join(", "), found.life);
             eprintln!("static-pods: network {network}: kept what another runtime may have made: {objects}: {life}");
         }
         Ok(())
     }
 
-    /// Path of a sandbox's namespace.
     pub(crate) fn netns(&self, id: &PodId) -> PathBuf {
         self.namespaces.join(id.sandbox.as_str())
     }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The state that all workers share.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) network: Network,
@@ -23,18 +22,15 @@ pub(crate) struct Node {
     pub(crate) first_retry: Duration,
 }
 
-/// The state that a pod is to get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Want {
     /// The pod runs as this manifest says.
     Pod(Arc<Manifest>),
-    /// The pod goes.
     Nothing,
     /// The pod goes, and if that fails, the next start of this program tries again.
     Leave,
 }
 
-/// The task's state.
 #[derive(Debug)]
 pub(crate) struct Worker {
     key: Key,

@@ -14,7 +14,6 @@ pub(crate) fn new_id() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Makes a network namespace at this path.
 pub(crate) fn create(path: &Path) -> Result<()> {
     let shown = path.display();
     File::create_new(path).with_context(|| format!("cannot create {shown}"))?;

@@ -12,7 +12,6 @@ pub(crate) const PODS: &str = r#"{"cniVersion": "1.1.0", "name": "pods", "plugin
 
 const NETWORKS: &str = "/etc/cni/net.d";
 
-/// The node, with folders in its own `/run` and `/var`.
 #[derive(Debug)]
 pub(crate) struct TestNode {
     pub(crate) node: Node,
@@ -87,12 +86,10 @@ impl TestNode {
     }
 }
 
-/// A manifest.
 pub(crate) fn pod(name: &str, metadata: &str, spec: &str) -> String {
     format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, {metadata}}}\nspec: {{{spec}}}\n")
 }
 
-/// Spec of a pod with a port of the node.
 pub(crate) fn host_port(port: u16) -> String {
     format!("containers: [{{ports: [{{containerPort: 80, hostPort: {port}}}]}}]")
 }
