@@ -105,6 +105,14 @@ impl Filter {
         Ok(Self { nft, asked, search_path: search_path.to_owned() })
     }
 
+    /// Reads the number of the ruleset, which each change raises, whoever makes it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn generation(&mut self) -> Result<u32> {
+        self.nft.generation()
+    }
+
     /// A table of iptables, in the variant that this node uses; `None` if neither the kernel nor a program can have
     /// iptables rules.
     ///

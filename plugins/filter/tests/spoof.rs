@@ -39,22 +39,6 @@ fn delete_port(name: &str) {
     sh(&format!("ip link delete {name}"));
 }
 
-#[test]
-fn attachments_with_long_container_ids_have_separate_guards() {
-    in_netns(|| {
-        let one = "c".repeat(300);
-        let (one, two) = (Names { container: &one, ..ETH0 }, Names { container: &(one.clone() + "d"), ..ETH0 });
-        add(one, "veth1", MAC);
-        add(two, "veth2", MAC);
-        assert_eq!((check(one, "veth1", MAC), check(two, "veth2", MAC)), (Ok(()), Ok(())));
-        remove(one);
-        assert_eq!(check(two, "veth2", MAC), Ok(()));
-        assert!(check(one, "veth1", MAC).is_err());
-        remove(two);
-        assert_eq!((jumps(), chains()), (vec![], 0));
-    });
-}
-
 /// The names say container and interface, and no network: a DEL for another network, whose ADD failed because the
 /// interface was there, must not unguard the one that is there.
 #[test]

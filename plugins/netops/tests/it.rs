@@ -5,7 +5,6 @@ mod conntrack;
 #[path = "kernel/main.rs"]
 mod kernel;
 mod links;
-mod many;
 mod nft;
 mod packet;
 mod traffic;

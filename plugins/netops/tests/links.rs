@@ -8,7 +8,6 @@ use netops::addr::{self, Address};
 use netops::error::Cause;
 use netops::link::ipvlan::{self, Ipvlan};
 use netops::link::macvlan::{self, Macvlan};
-use netops::link::tun::{self, Tap, Tun};
 use netops::link::vlan::{Protocol, Vlan};
 use netops::link::vrf::Vrf;
 use netops::link::{self, Before, Bridge, Kind, Link, LinkName, Mac, NewLink, Place, Settings, Target, Veth};
@@ -214,45 +213,6 @@ fn a_link_stays_where_the_new_name_is_taken() {
 }
 
 #[test]
-fn a_tap_is_made_in_the_containers_namespace_with_its_owner() {
-    let test = "a_tap_is_made_in_the_containers_namespace_with_its_owner";
-    on_two(|node, container| {
-        // A tap that is not persistent yet would stay for as long as a child of another test has its descriptor.
-        testns::own_descriptors();
-        let bridge = lower(container, "br0");
-        let tap0 = name("tap0");
-        let tap = Tap {
-            name: &tap0,
-            multi_queue: true,
-            owner: Some(0),
-            group: Some(0),
-            master: Some(bridge.index),
-            mtu_bytes: Some(1400),
-            mac: Some(Mac([2, 0, 0, 0, 0, 7])),
-            alias: Some("cni:net/c1/tap0"),
-        };
-        let made = tun::create_tap(container, &tap);
-        if let Err(error) = &made
-            && matches!(error.cause, Cause::Unsupported { feature: Feature::Tun, .. })
-        {
-            testns::skip(test, &format!("the kernel has no {}", Feature::Tun.option()));
-            return;
-        }
-        let made = made.unwrap();
-        let kind = Tun { is_tap: true, multi_queue: true, persistent: true, owner: Some(0), group: Some(0) };
-        assert_eq!((&made.kind, made.mtu_bytes, made.mac), (&Kind::Tun(kind), 1400, tap.mac));
-        assert_eq!((made.alias.as_deref(), made.master), (tap.alias, tap.master));
-        assert_eq!(link::get(container.kernel, &Target::named("tap0")).unwrap(), made);
-        assert_eq!(link::list(node.kernel, None).unwrap().len(), 1);
-        assert_eq!(tun::create_tap(container, &tap).unwrap_err().os_errno(), Some(Errno::EEXIST));
-        // A tap that is refused half-way leaves nothing.
-        let tap1 = name("tap1");
-        tun::create_tap(container, &Tap { name: &tap1, mtu_bytes: Some(20), ..tap }).unwrap_err();
-        assert_eq!(link::find(container.kernel, "tap1").unwrap(), None);
-    });
-}
-
-#[test]
 fn a_link_in_a_container_is_removed_from_there_and_a_second_removal_succeeds() {
     on_two(|node, container| {
         let below = lower(node, "br0");
@@ -299,17 +259,7 @@ fn messages_that_the_kernel_did_not_send_are_dropped() {
 fn a_pattern_is_not_a_link_name() {
     on_two(|node, container| {
         assert!(LinkName::parse("eth%d").is_err());
-        let veth = Veth {
-            name: "vethx",
-            master: None,
-            alias: "a",
-            mtu_bytes: None,
-            up: false,
-            mac: None,
-            peer_name: "eth%d",
-            peer_mac: None,
-            peer_netns: Some(container.netns),
-        };
+        let veth = Veth { peer_netns: Some(container.netns), ..Veth::new("vethx", "eth%d") };
         link::create_veth(node.kernel, &veth).unwrap_err();
         assert_eq!(link::list(node.kernel, None).unwrap().len(), 1);
         assert_eq!(link::list(container.kernel, None).unwrap().len(), 1);

@@ -272,13 +272,18 @@ pub fn has_carried(net: &Kernel, link: &Link) -> Result<bool> {
 /// # Errors
 /// As [`find`].
 pub fn find_both(net: &Kernel, one: &str, other: &str) -> Result<(Option<Link>, Option<Link>)> {
-    let requests = [one, other].map(|name| get_request(&Target::named(name)));
-    let mut outcomes = net.call_all(requests.into()).into_iter();
-    let mut next = |name: &str| {
-        let outcome = outcomes.next().unwrap_or(Ok(Vec::new()));
-        present(outcome.and_then(|reply| only(reply, net, name)))
-    };
-    Ok((next(one)?, next(other)?))
+    let mut found = find_all(net, &[one, other])?.into_iter();
+    Ok((found.next().flatten(), found.next().flatten()))
+}
+
+/// As [`find_both`], of any number of names.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_all(net: &Kernel, names: &[&str]) -> Result<Vec<Option<Link>>> {
+    let outcomes = net.call_all(names.iter().map(|name| get_request(&Target::named(*name))).collect());
+    let found = |(outcome, name): (Result<Reply>, &&str)| present(outcome.and_then(|reply| only(reply, net, name)));
+    outcomes.into_iter().zip(names).map(found).collect()
 }
 
 /// Reads two links, which must exist, in one call to the kernel.

@@ -166,7 +166,6 @@ fn a_wait_ends_by_the_announcement_alone() {
     });
 }
 
-/// A node for what is noted in `/run`.
 /// Only what both ends say of each other counts: a container chooses the indexes of its own links.
 #[test]
 fn the_host_end_of_a_veth_is_found_only_if_both_ends_name_each_other() {
@@ -215,18 +214,20 @@ fn settings_and_port_flags_read_back() {
             mac: Some(Mac([2, 0, 0, 0, 0, 9])),
             mtu_bytes: Some(1300),
             promisc: Some(true),
+            allmulti: Some(true),
             tx_queue_len: Some(77),
+            group: Some(7),
             ..Settings::default()
         };
         let link = link::set_and_get(net, &(&host).into(), &settings).unwrap();
-        assert_eq!(link.mac, settings.mac);
-        assert_eq!((link.mtu_bytes, link.promisc, link.tx_queue_len), (1300, true, 77));
+        assert_eq!((link.mac, link.mtu_bytes, link.promisc), (settings.mac, 1300, true));
+        assert_eq!((link.allmulti, link.tx_queue_len, link.group), (true, 77, 7));
         let port = Port { hairpin: true, isolated: true };
         net.run(bridge_port::set(&(&host).into(), port)).unwrap();
         assert_eq!(link::find_index(net, host.index).unwrap().unwrap().port, Some(port));
-        let free = Settings { master: Some(0), ..Settings::default() };
+        let free = Settings { master: Some(0), promisc: Some(false), allmulti: Some(false), ..Settings::default() };
         let link = link::set_and_get(net, &(&host).into(), &free).unwrap();
-        assert_eq!((link.master, link.port), (None, None));
+        assert_eq!((link.master, link.port, link.promisc, link.allmulti), (None, None, false, false));
     });
 }
 
@@ -356,18 +357,5 @@ fn errors_in_a_container_name_its_namespace() {
         let expected = format!("cannot get link eth9 on {}: no such device", container.path().display());
         assert_eq!(error.to_string(), expected);
         assert_eq!(error.details(), "RTM_GETLINK dev=eth9: ENODEV (19)");
-    });
-}
-
-#[test]
-fn undos_delete_what_is_there_and_accept_what_is_gone() {
-    on_node(|net, container| {
-        use netops::txn::DeleteLink;
-        let br0 = bridge(net, "br0");
-        let host = veth(net, container, &br0);
-        let undo = DeleteLink(host);
-        undo.run(net).unwrap();
-        undo.run(net).unwrap();
-        assert_eq!(link::list(net, Some(br0.index)).unwrap(), []);
     });
 }

@@ -101,17 +101,8 @@ fn removal_of(number: usize) {
                 0 => bridge(net, &format!("br{}", n / 1000)).index,
                 _ => pairs.last().and_then(|last: &Link| last.master).unwrap(),
             };
-            let veth = Veth {
-                name: &format!("veth{n}"),
-                master: Some(master),
-                alias: "a",
-                mtu_bytes: None,
-                up: false,
-                mac: None,
-                peer_name: &format!("eth{n}"),
-                peer_mac: None,
-                peer_netns: Some(container),
-            };
+            let (name, peer) = (format!("veth{n}"), format!("eth{n}"));
+            let veth = Veth { master: Some(master), peer_netns: Some(container), ..Veth::new(&name, &peer) };
             pairs.push(link::create_veth(net, &veth).unwrap());
         }
         let kept = pairs.pop().unwrap();
