@@ -116,13 +116,22 @@ impl Marks {
         Ok(by_alias.chain(marked).collect())
     }
 
+    /// The links of these slots that are there. One of the name whose alias is another is not the pool's.
+    fn find_links(&self, host: &Kernel, indexes: &[u32]) -> OpResult<Vec<Link>> {
+        let names: Vec<_> = indexes.iter().map(|index| self.link(*index)).collect();
+        let found = link::find_all(host, &names.iter().map(String::as_str).collect::<Vec<_>>())?.into_iter();
+        let own =
+            |(link, index): (Option<Link>, &u32)| link.filter(|link| link.alias.as_ref() == Some(&self.alias(*index)));
+        Ok(found.zip(indexes).filter_map(own).collect())
+    }
+
     /// Removes slots: their links with one grace period of the kernel, then their namespaces' marks. The processes in a namespace keep
     /// it, without an interface.
     pub(crate) fn remove(&self, host: &Kernel, indexes: &[u32]) -> Vec<OpError> {
-        let links: Vec<_> = indexes.iter().map(|index| Link { name: self.link(*index), ..Link::default() }).collect();
-        let mut errors: Vec<_> = match links.as_slice() {
-            [link] => host.run(link_removal::request(&link.into())).err().into_iter().collect(),
-            links => link_removal::remove_all_by(host, links).into_iter().map(|left| left.error).collect(),
+        let mut errors: Vec<_> = match self.find_links(host, indexes).as_deref() {
+            Err(error) => vec![error.clone()],
+            Ok([link]) => host.run(link_removal::request(&link.into())).err().into_iter().collect(),
+            Ok(links) => link_removal::remove_all_by(host, links).into_iter().map(|left| left.error).collect(),
         };
         errors.retain(|error| !error.is_absent());
         for index in indexes {

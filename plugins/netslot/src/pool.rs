@@ -76,18 +76,28 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl State {
+    /// With the slots that were handed over to living processes.
+    fn new(kept: BTreeSet<u32>, slots_max: u32) -> Self {
+        let last = kept.last().map_or(0, |last| slots_max.min(*last));
+        let free = (1..=last).filter(|number| !kept.contains(number)).collect();
+        Self { kept, last, free, ..Self::default() }
+    }
+
     fn number(&mut self, slots_max: u32) -> Option<u32> {
-        if let Some(free) = self.free.pop_front() {
-            return Some(free);
-        }
-        let next = (self.last + 1..=slots_max).find(|next| !self.kept.contains(next))?;
-        self.last = next;
-        Some(next)
+        let unused = || Some(self.last + 1).filter(|next| *next <= slots_max);
+        let number = self.free.pop_front().or_else(unused)?;
+        self.last = self.last.max(number);
+        Some(number)
+    }
+
+    /// Returns whether a slot is being made or destroyed, or is to be.
+    fn is_moving(&self) -> bool {
+        self.busy > 0 || !self.dropped.is_empty()
     }
 
     /// Returns whether all slots are taken ones.
     fn is_idle(&self) -> bool {
-        self.busy == 0 && self.ready.is_empty() && self.dropped.is_empty()
+        self.ready.is_empty() && !self.is_moving()
     }
 
     fn is_over(&self) -> bool {
@@ -113,7 +123,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             rules: Mutex::new(Rules::new(filter)),
             host: Mutex::new(host),
-            state: Mutex::new(State { kept, ..State::default() }),
+            state: Mutex::new(State::new(kept, spec.slots_max)),
             wanted: Condvar::new(),
             dropped: Condvar::new(),
             settled: Condvar::new(),
@@ -135,19 +145,26 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes a slot: a ready one, at once; if there is none, makes one.
+    /// Takes a slot: a ready one, at once; if there is none, makes one, or waits for one that is being made or destroyed.
     ///
     /// # Errors
     /// [`Error::Exhausted`]; the kernel's refusal of a new slot.
     pub fn take(&self) -> Result<Slot> {
         let (index, is_ready) = {
-            let mut state = locked(&self.shared.state);
-            let ready = state.ready.pop_front();
             let slots_max = self.shared.spec.slots_max;
-            let index = ready.or_else(|| state.number(slots_max)).ok_or(Error::Exhausted(slots_max))?;
+            let mut state = locked(&self.shared.state);
+            let found = loop {
+                let ready = state.ready.pop_front();
+                match ready.or_else(|| state.number(slots_max)) {
+                    Some(index) => break (index, ready.is_some()),
+                    None if state.is_moving() => (),
+                    None => return Err(Error::Exhausted(slots_max)),
+                }
+                state = self.shared.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
             state.taken += 1;
             state.failure = None;
-            (index, ready.is_some())
+            found
         };
         self.shared.wanted.notify_one();
         let slot = Slot::new(Arc::clone(&self.shared), Gone { index, may_have_ports: false });
@@ -163,7 +180,9 @@ impl Pool {
     /// # Errors
     /// The kernel's refusal of a slot.
     pub fn wait_ready(&self, at_most: Duration) -> Result<usize> {
-        let is_waiting = |state: &mut State| state.ready.len() < self.shared.spec.ready && state.failure.is_none();
+        let Spec { ready, slots_max, .. } = self.shared.spec;
+        let may_grow = |state: &State| state.is_moving() || !state.free.is_empty() || state.last < slots_max;
+        let is_waiting = |state: &mut State| state.ready.len() < ready && state.failure.is_none() && may_grow(state);
         let state = locked(&self.shared.state);
         let waited = self.shared.settled.wait_timeout_while(state, at_most, is_waiting);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +194,9 @@ impl Pool {
     /// # Errors
     /// [`Error::Left`] with all that could not be removed.
     pub fn destroy(&self, slots: impl IntoIterator<Item = Slot>) -> Result<()> {
-        self.shared.destroy(slots.into_iter().filter_map(|mut slot| slot.give_up()).collect())
+        let (own, others): (Vec<Slot>, Vec<_>) = slots.into_iter().partition(|slot| slot.is_of(&self.shared));
+        let done = self.shared.destroy(own.into_iter().filter_map(|mut slot| slot.give_up()).collect());
+        others.into_iter().map(Slot::destroy).fold(done, Result::and)
     }
 
     /// Takes back a slot that was handed over, also by an earlier process with this pool.
@@ -323,7 +344,8 @@ impl Shared {
         let mut state = locked(&self.state);
         state.left.extend(left);
         state.busy -= gone.len();
-        state.free.extend(gone.iter().map(|gone| gone.index));
+        // An earlier process of a pool with more slots may have handed over one.
+        state.free.extend(gone.iter().map(|gone| gone.index).filter(|index| *index <= self.spec.slots_max));
         drop(state);
         [&self.settled, &self.wanted, &self.dropped].into_iter().for_each(Condvar::notify_all);
     }

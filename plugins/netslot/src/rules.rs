@@ -1,6 +1,7 @@
 //! The pool's rules in the packet filter. Their number does not depend on that of the slots, which have elements in sets: a block of
 //! slots gets these by one transaction, before the first of them is made, and they stay for the next slots with the same numbers.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use cni_filter::{Backend, EgressMember, EgressOfMany, Filter, SharedPort, SharedPorts};
@@ -18,8 +19,8 @@ const BLOCK: u32 = 32;
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) filter: Filter,
-    /// The blocks that have their elements.
-    blocks: u32,
+    /// The blocks that have their elements, each with the ruleset's number at which that was seen.
+    blocks: BTreeMap<u32, u32>,
 }
 
 fn block_of(index: u32) -> u32 {
@@ -28,15 +29,20 @@ fn block_of(index: u32) -> u32 {
 
 impl Rules {
     pub(crate) fn new(filter: Filter) -> Self {
-        Self { filter, blocks: 0 }
+        Self { filter, blocks: BTreeMap::new() }
     }
 
-    /// Makes the rules and elements that the slot with this number needs, where they were not made before.
+    /// Makes the rules and elements that the slot with this number needs, where they were not made before, or where somebody may have
+    /// removed them.
     pub(crate) fn prepare(&mut self, spec: &Spec, marks: &Marks, index: u32) -> Result<()> {
-        while self.blocks <= block_of(index) {
-            self.make(spec, marks, self.blocks)?;
-            self.blocks += 1;
+        // Read first: what another process changes from now on is seen by the next slot.
+        let (block, generation) = (block_of(index), self.filter.generation()?);
+        match self.blocks.get(&block).copied() {
+            Some(seen) if seen == generation => return Ok(()),
+            Some(_) if self.check(spec, marks, index, &[]).is_ok() => (),
+            Some(_) | None => self.make(spec, marks, block)?,
         }
+        self.blocks.insert(block, generation);
         Ok(())
     }
 

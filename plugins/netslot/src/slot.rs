@@ -11,7 +11,7 @@ use netops::link::tun::{Queue, Tap, create_tap, open_tap};
 use netops::link::{self, Link, LinkName, Mac, Place, Settings, Target, Veth, create_veth};
 use netops::route::{self, Route};
 use netops::sysctl::{self, Key, Need};
-use netops::{Errno, Kernel, Netns, OpError, Request, addr};
+use netops::{Errno, Kernel, Netns, OpError, Request, addr, link_removal};
 use nix::unistd::Pid;
 use processes::ProcessId;
 
@@ -152,6 +152,10 @@ impl Slot {
         self.shared.destroy(gone)
     }
 
+    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+
     /// Gives up the slot; returns what another part of the pool has to remove.
     pub(crate) fn give_up(&mut self) -> Option<Gone> {
         self.gone.take()
@@ -170,10 +174,14 @@ fn name(link: &str) -> OpResult<LinkName> {
     LinkName::parse(link).map_err(|error| OpError::state("use", format!("link {link}"), error.to_string()))
 }
 
-/// Sends requests; an object that is there already is as wanted.
-fn ensure(net: &Kernel, requests: Vec<Request>) -> OpResult<()> {
-    let is_fault = |error: &OpError| error.os_errno() != Some(Errno::EEXIST);
-    net.run_each(requests).into_iter().filter_map(OpResult::err).find(is_fault).map_or(Ok(()), Err)
+/// Sends requests. Returns whether some object was there already.
+fn ensure(net: &Kernel, requests: Vec<Request>) -> OpResult<bool> {
+    let (there, faults): (Vec<_>, Vec<_>) = net
+        .run_each(requests)
+        .into_iter()
+        .filter_map(OpResult::err)
+        .partition(|error| error.os_errno() == Some(Errno::EEXIST));
+    faults.into_iter().next().map_or(Ok(!there.is_empty()), Err)
 }
 
 /// The address alone.
@@ -231,8 +239,29 @@ impl Shared {
             }
             ensure(&inside, requests)?;
         }
-        let gateways = gateways.iter().map(|ip| addr::add(&link, &address(*ip)));
-        ensure(host, gateways.chain(addresses.iter().map(|ip| route::add_only(&on_link(*ip, &link)))).collect())
+        let own = gateways.iter().map(|ip| addr::add(&link, &address(*ip)));
+        if ensure(host, own.chain(addresses.iter().map(|ip| route::add_only(&on_link(*ip, &link)))).collect())? {
+            // A route that is there may be another's, which leads elsewhere.
+            expect_side(host, &link, &gateways, &addresses)?;
+        }
+        Ok(())
+    }
+
+    /// The link of this name that is there already, if it is the slot's; one without its other side is removed.
+    fn found(&self, host: &Kernel, link: &str, alias: &str, netns: &Netns) -> OpResult<Option<Link>> {
+        let found = link::get(host, &Target::named(link))?;
+        if found.alias.as_deref() != Some(alias) {
+            return Err(OpError::state("use", format!("link {link}"), format!("its alias is not {alias}")));
+        }
+        let other_side = match self.spec.device {
+            Device::Veth => link::find(&Kernel::in_netns(netns)?, INSIDE)?.map(|eth0| eth0.index),
+            Device::Tap { .. } => found.peer,
+        };
+        if found.peer == other_side {
+            return Ok(Some(found));
+        }
+        host.run(link_removal::request(&(&found).into()))?;
+        Ok(None)
     }
 
     /// The link on the node, up. It is made unless it is there.
@@ -240,7 +269,7 @@ impl Shared {
         let (link, alias) = (self.marks.link(index), self.marks.alias(index));
         let [_, a, b, c] = index.to_be_bytes();
         let mac = |side| Mac([0x02, side, 0x6e, a, b, c]);
-        let made = match self.spec.device {
+        let make = || match self.spec.device {
             Device::Veth => {
                 let mut veth = Veth::new(&link, INSIDE);
                 (veth.alias, veth.mtu_bytes) = (&alias, self.spec.mtu_bytes);
@@ -253,13 +282,12 @@ impl Shared {
                 create_tap(Place { netns: &self.host_netns, kernel: host }, &tap)
             }
         };
-        let found = match made {
-            Err(error) if error.os_errno() == Some(Errno::EEXIST) => link::get(host, &Target::named(&link))?,
+        let found = match make() {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
+                self.found(host, &link, &alias, netns)?.map_or_else(make, Ok)?
+            }
             made => made?,
         };
-        if found.alias.as_ref() != Some(&alias) {
-            return Err(OpError::state("use", format!("link {link}"), format!("its alias is not {alias}")));
-        }
         if self.spec.subnets.iter().all(IpNetwork::is_ipv4) {
             // The kernel's IPv6 routes of a link cost the more, the more links there are: 1,200 slots took 1.7 times as much CPU.
             let key = Key::of_link("ipv6", &link, "disable_ipv6")?;
@@ -279,6 +307,7 @@ impl Shared {
         if self.spec.device == Device::Veth {
             let inside = Kernel::in_netns(&netns)?;
             let eth0 = link::get(&inside, &Target::named(INSIDE))?;
+            expect(&link, "other side is not eth0", link.peer == Some(eth0.index))?;
             let routes = expect_side(&inside, &eth0, &addresses, &gateways)?;
             let by_gateway = |gateway: &IpAddr| routes.iter().any(|route| route.gateway == Some(*gateway));
             expect(&eth0, "default route is gone", gateways.iter().all(by_gateway))?;
@@ -293,7 +322,7 @@ fn expect_side(net: &Kernel, link: &Link, own: &[IpAddr], others: &[IpAddr]) -> 
     let (had, routes) = (addr::list(net, link)?, route::list_both(net, Some(link.index), None)?);
     expect(link, "address is gone", own.iter().all(|ip| had.iter().any(|address| address.net.ip() == *ip)))?;
     let leads = |ip: &IpAddr| routes.iter().any(|route| route.dst == alone(*ip));
-    expect(link, "route to the other side is gone", others.iter().all(leads))?;
+    expect(link, "route to the other side is missing, or leads elsewhere", others.iter().all(leads))?;
     Ok(routes)
 }
 

@@ -14,19 +14,24 @@ use crate::error::{Error, Result};
 pub const RUN_FOLDER: &str = "/run/netslot";
 
 /// The destinations that [`Egress::public`] denies: private and shared addresses, links' own with the metadata services of clouds,
-/// and those of the node's loopback (RFC 1918, 3927, 4193, 4291, 6598, 6890).
-const NOT_PUBLIC: [&str; 12] = [
+/// those of the node's loopback, and those that lead to IPv4's (RFC 1918, 3879, 3927, 4193, 4291, 6052, 6598, 6890, 8215).
+const NOT_PUBLIC: [&str; 17] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
     "100.64.0.0/10",
     "127.0.0.0/8",
     "169.254.0.0/16",
+    "168.63.129.16/32", // Azure's host, which also hands out keys
     "172.16.0.0/12",
+    "192.0.0.0/24",
     "192.168.0.0/16",
     "198.18.0.0/15",
+    "240.0.0.0/4",
     "fc00::/7",
     "fe80::/10",
+    "fec0::/10",
     "64:ff9b::/96",
+    "64:ff9b:1::/48",
     "::/96",
 ];
 

@@ -4,6 +4,7 @@
 
 mod killed;
 mod packets;
+mod strangers;
 
 use netslot::{Pool, Spec};
 use testns::{Namespace, Node};

@@ -82,7 +82,12 @@ fn check_finds_what_repair_makes_again() {
     let (node, outside) = node();
     let pool = open(spec("repaired"));
     let slot = pool.take().unwrap();
-    let damages: [(&str, &dyn Fn()); 4] = [
+    let rename = || {
+        inside(&slot).set_down("eth0");
+        inside(&slot).rename("eth0", "eth1");
+    };
+    let damages: [(&str, &dyn Fn()); 5] = [
+        ("the name inside", &rename),
         ("the link", &|| node.host().delete_link(&slot.link())),
         ("an address", &|| inside(&slot).delete_address("eth0", &format!("{}/32", slot.addresses()[0].ip()))),
         ("up", &|| node.host().set_down(&slot.link())),
@@ -96,6 +101,9 @@ fn check_finds_what_repair_makes_again() {
         slot.check().unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(seen(&slot, (&outside, PUBLIC), SOON), Some("192.0.2.1".parse().unwrap()), "{what}");
     }
+    rename();
+    inside(&slot).add_link("eth0", "bridge");
+    assert!(slot.check().unwrap_err().to_string().contains("other side is not eth0"));
     drop(slot);
     pool.close().unwrap();
 }
