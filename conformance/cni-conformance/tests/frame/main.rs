@@ -8,4 +8,5 @@ mod honest_plugins;
 mod pages;
 mod restricted_machine;
 mod run_kit;
+mod strangers;
 mod verdicts;
