@@ -51,6 +51,11 @@ impl Finding {
         if holds { Ok(()) } else { Err(Self::new(expected, seen).into()) }
     }
 
+    /// Returns what was expected and seen of a thing if there is one.
+    pub fn unless_none<T>(found: Option<T>, of: impl FnOnce(T) -> (String, String)) -> Result<(), Stop> {
+        found.map(of).map_or(Ok(()), |(expected, seen)| Err(Self::new(expected, seen).into()))
+    }
+
     /// Returns the finding if there is a difference.
     pub fn unless_differs(diff: String, expected: impl Into<String>, seen: impl Into<String>) -> Result<(), Stop> {
         if diff.is_empty() { Ok(()) } else { Err(Self::new(expected, seen).with_diff(diff).into()) }

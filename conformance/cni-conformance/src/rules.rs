@@ -18,7 +18,6 @@ mod errors;
 mod gc;
 mod ipam;
 mod kit_as_delegate;
-mod later_plugins;
 mod parameters;
 mod prev_result;
 mod relied;

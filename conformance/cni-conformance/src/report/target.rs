@@ -36,10 +36,8 @@ impl FromStr for Target {
 pub fn can_be_delivered(targets: &[Target]) -> Result<(), String> {
     let files = targets.iter().filter_map(|target| target.file.as_deref());
     let folder = |file: &Path| file.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
-    match files.filter_map(folder).find(|folder| !folder.is_dir()) {
-        None => Ok(()),
-        Some(folder) => Err(format!("there is no folder {} for a report", folder.display())),
-    }
+    let missing = files.filter_map(folder).find(|folder| !folder.is_dir());
+    missing.map_or(Ok(()), |folder| Err(format!("there is no folder {} for a report", folder.display())))
 }
 
 /// Writes reports. If all of them go into files, the summary comes to stdout beside them.

@@ -55,10 +55,8 @@ fn reaches_its_gateway(testbed: &Testbed) -> Result<(), Stop> {
     let gateways = attached.parsed.ips.iter().filter_map(|ip| ip.gateway.as_ref()?.parse().ok());
     let gateways: Vec<std::net::IpAddr> = gateways.filter(|ip| on_node.iter().any(|own| own.ip == *ip)).collect();
     Stop::skip_if(gateways.is_empty(), "the node has no address that its result names as a gateway")?;
-    match gateways.iter().find(|ip| !attached.pod.namespace().pings(**ip, Duration::from_secs(20))) {
-        None => Ok(()),
-        Some(silent) => Err(Finding::new(format!("an answer from the gateway {silent}"), "there was none").into()),
-    }
+    let silent = gateways.iter().find(|ip| !attached.pod.namespace().pings(**ip, Duration::from_secs(20)));
+    Finding::unless_none(silent, |silent| (format!("an answer from the gateway {silent}"), "there was none".to_owned()))
 }
 
 /// A container with an interface that has the name which ADD wants to give.
@@ -108,10 +106,7 @@ fn leaves_nothing_when_a_value_is_unknown(testbed: &Testbed) -> Result<(), Stop>
         unchanged(testbed, &format!("all as before the ADD that failed for its {key}"))?;
         refused += 1;
     }
-    match refused {
-        0 => Err(skip("it refuses no text of its config")),
-        _ => Ok(()),
-    }
+    Stop::skip_if(refused == 0, "it refuses no text of its config")
 }
 
 /// Results had an address before 0.3.0, so that there is none without IPAM.

@@ -1,6 +1,6 @@
 //! SPEC 5, Success: what a result promises is what the kernel has. Its form is asked for elsewhere.
 
-use super::attached::{Attached, Interface, Ip, namespace_of, skip};
+use super::attached::{Attached, Interface, Ip, namespace_of};
 use super::prev_result::own_addresses_are_set;
 use crate::rules::prelude::*;
 use std::net::IpAddr;
@@ -60,10 +60,7 @@ fn compare<T: PartialEq + std::fmt::Display>(
         }
         compared += 1;
     }
-    match compared {
-        0 => Err(skip(&format!("its result has no {what}"))),
-        _ => Ok(()),
-    }
+    Stop::skip_if(compared == 0, format!("its result has no {what}"))
 }
 
 fn interfaces_exist(testbed: &Testbed) -> Result<(), Stop> {
@@ -86,13 +83,9 @@ fn has_all_interfaces(testbed: &Testbed) -> Result<(), Stop> {
         let mut missing = in_pod.iter().filter(|link| !is_listed(link, true));
         missing.next().map(|link| (link, "the container"))
     });
-    match missing {
-        None => Ok(()),
-        Some((link, place)) => {
-            let expected = format!("{} of {place} among the interfaces", link.name);
-            Err(Finding::new(expected, format!("the result is {}", attached.result)).into())
-        }
-    }
+    Finding::unless_none(missing, |(link, place)| {
+        (format!("{} of {place} among the interfaces", link.name), format!("the result is {}", attached.result))
+    })
 }
 
 /// Passes a path that a plugin might be tempted to clean up.
@@ -104,13 +97,10 @@ fn sandbox_is_the_namespace(testbed: &Testbed) -> Result<(), Stop> {
     let result = testbed.make(&testbed.call(testns::Verb::Add, &attachment))?.succeeds()?;
     let interfaces = result["interfaces"].as_array().cloned().unwrap_or_default();
     let mut sandboxes = interfaces.iter().filter_map(namespace_of);
-    match sandboxes.find(|sandbox| *sandbox != attachment.netns) {
-        None if interfaces.is_empty() => Err(skip("its result has no interfaces")),
-        None => Ok(()),
-        Some(other) => {
-            Err(Finding::new(format!("sandbox {:?}", attachment.netns), format!("the result says {other:?}")).into())
-        }
-    }
+    Stop::skip_if(interfaces.is_empty(), "its result has no interfaces")?;
+    Finding::unless_none(sandboxes.find(|sandbox| *sandbox != attachment.netns), |other| {
+        (format!("sandbox {:?}", attachment.netns), format!("the result says {other:?}"))
+    })
 }
 
 fn mac_is_the_links(testbed: &Testbed) -> Result<(), Stop> {
@@ -158,13 +148,10 @@ fn has_all_addresses(testbed: &Testbed) -> Result<(), Stop> {
         |address: &testns::Address| address.link == name && address.scope == 0 && address.flags & 0x80 != 0;
     let set = attached.pod.namespace().addresses().into_iter().filter(by_somebody);
     let set: Vec<_> = set.map(|address| format!("{}/{}", address.ip, address.prefix)).collect();
-    match set.iter().find(|address| !attached.parsed.ips.iter().any(|ip| ip.address == **address)) {
-        None => Ok(()),
-        Some(missing) => {
-            let expected = format!("{missing}, which is on {name}, among the addresses");
-            Err(Finding::new(expected, format!("the result is {}", attached.result)).into())
-        }
-    }
+    let missing = set.iter().find(|address| !attached.parsed.ips.iter().any(|ip| ip.address == **address));
+    Finding::unless_none(missing, |missing| {
+        (format!("{missing}, which is on {name}, among the addresses"), format!("the result is {}", attached.result))
+    })
 }
 
 fn gateway_is_within_reach(testbed: &Testbed) -> Result<(), Stop> {
@@ -185,10 +172,7 @@ fn gateway_is_within_reach(testbed: &Testbed) -> Result<(), Stop> {
             return Err(Finding::new(format!("a route to the gateway {gateway}"), "the container has none").into());
         }
     }
-    match gateways {
-        0 => Err(skip("its result names no gateway")),
-        _ => Ok(()),
-    }
+    Stop::skip_if(gateways == 0, "its result names no gateway")
 }
 
 /// Whether a route that needs no gateway itself leads to an address.
@@ -257,11 +241,11 @@ fn has_all_routes(testbed: &Testbed) -> Result<(), Stop> {
     let is_of_an_address = |route: &Route| attached.parsed.ips.iter().any(|ip| is_network_of(&route.to, ip));
     let mut made = made.filter(|route| route.table != 255 && !is_of_an_address(route)).peekable();
     Stop::skip_if(made.peek().is_none(), "its ADD makes no route")?;
-    match made.find(|route| !attached.parsed.routes.iter().any(|reported| reported.dst == route.to)) {
-        None => Ok(()),
-        Some(missing) => {
-            let expected = format!("{missing}, which is in the container, among the routes");
-            Err(Finding::new(expected, format!("the result is {}", attached.result)).into())
-        }
-    }
+    let missing = made.find(|route| !attached.parsed.routes.iter().any(|reported| reported.dst == route.to));
+    Finding::unless_none(missing, |missing| {
+        (
+            format!("{missing}, which is in the container, among the routes"),
+            format!("the result is {}", attached.result),
+        )
+    })
 }

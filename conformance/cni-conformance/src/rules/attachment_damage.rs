@@ -1,6 +1,7 @@
 //! Ways in which an attachment may come to harm. Each does one thing and says what; it skips where there is nothing of
 //! the kind.
 
+use super::add_result::leads_to;
 use super::attached::{Attached, skip};
 use crate::finding::{Stop, quoted};
 use crate::profile::Stage;
@@ -8,55 +9,58 @@ use serde::Deserialize;
 use std::fs;
 use testns::{Link, changes};
 
+/// A kind of harm, by its name in a case.
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Harm {
-    RemoveInterface,
-    RenameInterface,
-    SetInterfaceDown,
-    ChangeMac,
-    RemoveAddress,
-    RemoveLastAddress,
-    RemoveRoute,
-    RemoveHostEnd,
-    SetHostEndDown,
-    DetachHostEnd,
-    RemoveBridge,
-    RemoveMaster,
-    FlushFilters,
-    LoseFiles,
+#[serde(try_from = "String")]
+pub(crate) struct Harm(Damage);
+
+/// Does harm, and returns it in words.
+type Damage = fn(&Attached<'_>) -> Result<&'static str, Stop>;
+
+const HARMS: &[(&str, Damage)] = &[
+    ("remove-interface", remove_interface),
+    ("rename-interface", rename_interface),
+    ("set-interface-down", set_interface_down),
+    ("change-mac", change_mac),
+    ("change-mtu", change_mtu),
+    ("add-address", add_address),
+    ("add-route", add_route),
+    ("remove-address", remove_address),
+    ("remove-last-address", remove_last_address),
+    ("remove-route", remove_route),
+    ("remove-host-end", remove_host_end),
+    ("set-host-end-down", set_host_end_down),
+    ("detach-host-end", detach_host_end),
+    ("remove-bridge", remove_bridge),
+    ("remove-master", remove_master),
+    ("flush-filters", flush_filters),
+    ("lose-files", lose_files),
+];
+
+impl TryFrom<String> for Harm {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let found = HARMS.iter().find(|(known, _)| *known == name);
+        found.map(|(_, harm)| Self(*harm)).ok_or_else(|| format!("there is no harm {name}"))
+    }
 }
 
 impl Harm {
     pub(super) fn befalls(self, attached: &Attached<'_>) -> Result<&'static str, Stop> {
-        match self {
-            Self::RemoveInterface => remove_interface(attached),
-            Self::RenameInterface => rename_interface(attached),
-            Self::SetInterfaceDown => set_interface_down(attached),
-            Self::ChangeMac => change_mac(attached),
-            Self::RemoveAddress => remove_address(attached),
-            Self::RemoveLastAddress => remove_last_address(attached),
-            Self::RemoveRoute => remove_route(attached),
-            Self::RemoveHostEnd => remove_host_end(attached),
-            Self::SetHostEndDown => set_host_end_down(attached),
-            Self::DetachHostEnd => detach_host_end(attached),
-            Self::RemoveBridge => remove_bridge(attached),
-            Self::RemoveMaster => remove_master(attached),
-            Self::FlushFilters => flush_filters(attached),
-            Self::LoseFiles => lose_files(attached),
-        }
+        self.0(attached)
     }
 }
 
 /// The interface in the container is removed, of a chained plugin that of the plugins before it.
-pub(super) fn remove_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn remove_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let is_chained = attached.testbed.profile.is_chained();
     let name = if is_chained { attached.interface_name()? } else { attached.interface()?.name };
     attached.pod.namespace().delete_link(&name);
     Ok("the interface was removed")
 }
 
-pub(super) fn rename_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn rename_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let interface = attached.interface()?;
     attached.pod.namespace().rename(&interface.name, "other0");
     Ok("the interface was renamed")
@@ -71,7 +75,7 @@ pub(super) fn set_interface_down(attached: &Attached<'_>) -> Result<&'static str
     Ok("the interface was set down")
 }
 
-pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let interface = attached.interface()?;
     let reported = attached
         .parsed
@@ -82,14 +86,37 @@ pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> 
         // An ipvlan's address follows the master's, and cannot be set.
         Some(_) if interface.kind == "ipvlan" => Err(skip("an ipvlan has no hardware address of its own")),
         Some(_) => {
-            attached.pod.namespace().set_mac(&interface.name, OTHER_MAC);
+            attached.pod.namespace().set_mac(&interface.name, "0a:00:00:00:77:77");
             Ok("the interface was given another mac")
         }
         None => Err(skip("its result names no hardware address")),
     }
 }
 
-pub(super) const OTHER_MAC: &str = "0a:00:00:00:77:77";
+fn change_mtu(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    attached.pod.namespace().set_mtu(&attached.interface_name()?, 1300);
+    Ok("the interface was given another MTU")
+}
+
+fn add_address(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    attached.pod.namespace().add_address(&attached.interface_name()?, "192.0.2.177/28");
+    Ok("the interface has an address more")
+}
+
+/// A route by the gateway of the result.
+fn add_route(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let name = attached.interface_name()?;
+    let gateway = attached.addresses().iter().find_map(|ip| ip.gateway.clone().filter(|text| !text.contains(':')));
+    let gateway =
+        gateway.ok_or_else(|| skip("its result names no gateway through which there could be more routes"))?;
+    let on_link = |hop: &testns::Hop| hop.link == name && hop.via.is_none();
+    let mut routes = attached.pod.namespace().routes();
+    routes.retain(|route| route.table == 254 && route.hops.iter().any(on_link));
+    let leads = gateway.parse().is_ok_and(|gateway| routes.iter().any(|route| leads_to(route, gateway)));
+    Stop::skip_if(!leads, "the container has no route to its gateway")?;
+    attached.pod.namespace().add_route("203.0.113.64/26", &gateway, &name);
+    Ok("the container has a route more")
+}
 
 /// The first address of the result is taken from the interface.
 pub(super) fn remove_address(attached: &Attached<'_>) -> Result<&'static str, Stop> {
@@ -110,7 +137,7 @@ fn take_address(attached: &Attached<'_>, interface: &str, address: &str) -> Resu
 }
 
 /// The last address of the result is taken from the interface; there are more.
-pub(super) fn remove_last_address(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn remove_last_address(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let name = attached.interface()?.name;
     match attached.addresses().as_slice() {
         [_, .., last] => {
@@ -121,7 +148,7 @@ pub(super) fn remove_last_address(attached: &Attached<'_>) -> Result<&'static st
     }
 }
 
-pub(super) fn remove_route(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn remove_route(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let in_main = |table: Option<u64>| table.is_none_or(|table| table == 254);
     let route = attached.parsed.routes.iter().find(|route| in_main(route.table));
     let route = route.ok_or_else(|| skip("its result has no route"))?;
@@ -138,18 +165,18 @@ fn host_end(attached: &Attached<'_>) -> Result<Link, Stop> {
     made.ok_or_else(|| skip("its interface has no other end on the node"))
 }
 
-pub(super) fn remove_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn remove_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     attached.testbed.node.host().delete_link(&host_end(attached)?.name);
     Ok("the end on the node was removed")
 }
 
-pub(super) fn set_host_end_down(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn set_host_end_down(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     attached.testbed.node.host().set_down(&host_end(attached)?.name);
     Ok("the end on the node was set down")
 }
 
 /// The end on the node is taken from its bridge.
-pub(super) fn detach_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn detach_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let end = host_end(attached)?;
     match end.master {
         Some(_) => attached.testbed.node.host().clear_master(&end.name),
@@ -158,14 +185,14 @@ pub(super) fn detach_host_end(attached: &Attached<'_>) -> Result<&'static str, S
     Ok("the end on the node was taken from its bridge")
 }
 
-pub(super) fn remove_bridge(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn remove_bridge(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let bridge = host_end(attached)?.master.ok_or_else(|| skip("it uses no bridge"))?;
     attached.testbed.node.host().delete_link(&bridge);
     Ok("the bridge was removed")
 }
 
 /// The link of the node to which the interface belongs is removed.
-pub(super) fn remove_master(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+fn remove_master(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let name = |part: &Stage| if let Stage::Cable { name } = part { Some(name.clone()) } else { None };
     let cable = attached.testbed.profile.stage.iter().find_map(name);
     attached.testbed.node.host().delete_link(&cable.ok_or_else(|| skip("it uses no link of the node"))?);

@@ -31,12 +31,10 @@ fn fits(testbed: &Testbed, count: usize) -> Result<(), Stop> {
             if addresses <= 8 { 8 } else { smaller }
         )));
     }
-    match count > 64 && testbed.profile.stage.iter().any(|part| part.lays_in_containers()) {
-        true => Err(Stop::skip(format!(
-            "{count} at once are not tried where the kit has to lay links for each container; case {smaller} is"
-        ))),
-        false => Ok(()),
-    }
+    Stop::skip_if(
+        count > 64 && testbed.profile.stage.iter().any(|part| part.lays_in_containers()),
+        format!("{count} at once are not tried where the kit has to lay links for each container; case {smaller} is"),
+    )
 }
 
 fn at_once(testbed: &Testbed, count: usize) -> Result<(), Stop> {

@@ -70,10 +70,7 @@ fn hides_the_container(testbed: &Testbed, transport: Transport) -> Result<(), St
         let expected = format!("packets from {} that come from the node's {own}", ip.address);
         return Err(Finding::new(expected, seen).based_on(basis).into());
     }
-    match attached.parsed.ips.is_empty() {
-        true => Err(skip("its result has no address")),
-        false => Ok(()),
-    }
+    Stop::skip_if(attached.parsed.ips.is_empty(), "its result has no address")
 }
 
 /// The least time that an exchange between neighbours takes on a machine that is too slow for a verdict.

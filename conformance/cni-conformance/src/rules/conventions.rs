@@ -10,7 +10,6 @@ use std::time::Duration;
 
 pub(super) const CASES: &[Code] = &[
     ("conventions.port-mappings", port_mappings),
-    ("conventions.bandwidth", bandwidth),
     ("conventions.args-are-optional/keys-of-the-config", keys_in_args_are_answered),
     ("conventions.cni-args-ip", cni_args_ip),
     ("conventions.args-win", args_win),
@@ -32,10 +31,10 @@ pub(super) fn honours(testbed: &Testbed, capability: &str) -> Result<(), Stop> {
         let capabilities = testbed.profile.plugins.first().and_then(|plugin| plugin.get("capabilities"));
         capabilities.and_then(|all| all.get(capability)) == Some(&json!(true))
     };
-    match named.contains(&testbed.profile.executable.as_str()) || enabled() {
-        true => Ok(()),
-        false => Err(Stop::skip(format!("it is not known to have the capability {capability}"))),
-    }
+    Stop::skip_if(
+        !(named.contains(&testbed.profile.executable.as_str()) || enabled()),
+        format!("it is not known to have the capability {capability}"),
+    )
 }
 
 /// ADD of a pod with more in the config, and with `CNI_ARGS`.
@@ -60,28 +59,10 @@ fn port_mappings(testbed: &Testbed) -> Result<(), Stop> {
     Finding::unless(connected.is_ok(), "a connection to port 8080 of the container", seen)
 }
 
-fn has_addresses(result: &Value, wanted: &[&str]) -> Result<(), Stop> {
+pub(super) fn has_addresses(result: &Value, wanted: &[impl AsRef<str> + std::fmt::Debug]) -> Result<(), Stop> {
     let got = addresses::addresses(result);
-    let all = wanted.iter().all(|address| got.iter().any(|other| other == address));
+    let all = wanted.iter().all(|address| got.iter().any(|other| other == address.as_ref()));
     Finding::unless(all, format!("addresses {wanted:?}"), format!("the result is {result}"))
-}
-
-fn bandwidth(testbed: &Testbed) -> Result<(), Stop> {
-    honours(testbed, "bandwidth")?;
-    let pod = testbed.pod();
-    let mut config = testbed.config_for(Verb::Add, &pod.attachment());
-    if let Some(config) = config.as_object_mut() {
-        config.retain(|key, _| !key.ends_with("Rate") && !key.ends_with("Burst"));
-    }
-    let both = json!({
-        "ingressRate": 4_000_000, "ingressBurst": 4_000_000, "egressRate": 4_000_000, "egressBurst": 4_000_000,
-    });
-    config["runtimeConfig"] = json!({ "bandwidth": both });
-    testbed.remember();
-    testbed.make(&testbed.call_with(Verb::Add, &config, &pod))?.succeeds()?;
-    let came = testbed.left_behind();
-    let limits = came.lines().filter(|line| line.starts_with("+ qdisc tbf")).count();
-    Finding::unless(limits >= 2, "a limit in each direction", format!("{limits} came: {came}"))
 }
 
 /// An address of the profile's first range that no container would be given by turns, with prefix and without.
@@ -93,10 +74,7 @@ pub(super) fn has_range(testbed: &Testbed) -> Result<(), Stop> {
     let config = testbed.config();
     let is_range = config.pointer("/ipam/ranges/0/0/subnet") == Some(&json!("10.77.0.0/16"));
     let is_free = config.pointer("/ipam/addresses").is_some();
-    match is_range || is_free {
-        true => Ok(()),
-        false => Err(Stop::skip("the kit does not know which addresses it could give")),
-    }
+    Stop::skip_if(!(is_range || is_free), "the kit does not know which addresses it could give")
 }
 
 /// A plugin that is asked for two addresses out of one range would have to give both, or one.

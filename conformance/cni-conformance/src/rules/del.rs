@@ -77,12 +77,9 @@ fn removes_the_interface(testbed: &Testbed) -> Result<(), Stop> {
     let attached = Attached::add(testbed)?;
     let name = attached.interface()?.name;
     attached.dels()?;
-    match attached.pod.namespace().find_link(&name) {
-        None => Ok(()),
-        Some(link) => {
-            Err(Finding::new(format!("no interface {name} in the container"), format!("there is {link}")).into())
-        }
-    }
+    Finding::unless_none(attached.pod.namespace().find_link(&name), |link| {
+        (format!("no interface {name} in the container"), format!("there is {link}"))
+    })
 }
 
 fn bears_that_nothing_was_added(testbed: &Testbed) -> Result<(), Stop> {

@@ -14,10 +14,8 @@ pub(super) const CASES: &[Code] = &[
     ("delegation.looks-in-order/nowhere", looks_nowhere_else),
     ("delegation.stderr", joins_stderr),
     ("delegation.result-is-used/addresses", result_is_used),
-    ("delegation.result-is-used/gateway-and-dns", gateway_and_dns_are_used),
     ("delegation.ips-and-dns-in-0.4.0/addresses", result_is_used),
     ("delegation.ips-and-dns-in-0.4.0/addresses-before-0.3.0", result_is_used),
-    ("delegation.ips-and-dns-in-0.4.0/gateway-and-dns", gateway_and_dns_are_used),
     ("delegation.route-attributes", route_attributes),
 ];
 
@@ -104,29 +102,6 @@ fn result_is_used(testbed: &Testbed) -> Result<(), Stop> {
         format!("{address} in the result, with its interface"),
         format!("the result is {result}"),
     )
-}
-
-/// A caller with a dns of its own is asked about that elsewhere.
-fn gateway_and_dns_are_used(testbed: &Testbed) -> Result<(), Stop> {
-    let mut kit_as_delegate = KitAsDelegate::of_ipam(testbed)?;
-    let dns = json!({
-        "nameservers": ["10.88.0.1", "192.0.2.53"], "domain": "a.test", "search": ["a.test"], "options": ["ndots:2"]
-    });
-    kit_as_delegate.set("dns", dns.clone());
-    let result = kit_as_delegate.add()?;
-    let ips = result["ips"].as_array().into_iter().flatten();
-    let gateways: Vec<_> = ips.filter_map(|ip| ip["gateway"].as_str()).collect();
-    Finding::unless(
-        gateways.contains(&"10.88.0.1"),
-        "the gateway 10.88.0.1 of the delegate among the ips of the result",
-        format!("the result is {result}"),
-    )?;
-    if kit_as_delegate.config.get("dns").is_some() {
-        return Ok(());
-    }
-    let of_delegate = |key: &str| result["dns"].get(key) == dns.get(key);
-    let is_whole = ["nameservers", "domain", "search", "options"].into_iter().all(of_delegate);
-    Finding::unless(is_whole, format!("dns {dns} of the delegate"), format!("the result is {result}"))
 }
 
 fn route_attributes(testbed: &Testbed) -> Result<(), Stop> {

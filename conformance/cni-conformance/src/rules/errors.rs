@@ -30,10 +30,7 @@ fn no_namespace(testbed: &Testbed) -> Result<Answer, Stop> {
     let call =
         testbed.call(Verb::Add, Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..pod.attachment() });
     let answer = testbed.make(&call)?;
-    match answer.is_success() {
-        true => Err(Stop::skip("its ADD does not look into the namespace")),
-        false => Ok(answer),
-    }
+    Stop::skip_if(answer.is_success(), "its ADD does not look into the namespace").map(|()| answer)
 }
 
 /// Checks that a call did not exit with 0 and print an error. Whether it has to be an error is said by the basis.
@@ -110,10 +107,8 @@ fn unusable_config_code(testbed: &Testbed) -> Result<(), Stop> {
         }
     }
     let answer = testbed.make(&testbed.call_with(Verb::Add, &config, &attachment))?;
-    match answer.is_success() {
-        true => Err(Stop::skip("it has no keys of its own in this config")),
-        false => is_known_or_own(&answer),
-    }
+    Stop::skip_if(answer.is_success(), "it has no keys of its own in this config")?;
+    is_known_or_own(&answer)
 }
 
 fn unsupported_field(testbed: &Testbed) -> Result<(), Stop> {

@@ -18,7 +18,6 @@ pub(super) const CASES: &[Code] = &[
     ("gc.keeps-other-networks/longer-name", |testbed| keeps_other_network(testbed, "conformance2")),
     ("gc.keeps-other-networks/other-case", |testbed| keeps_other_network(testbed, "Conformance")),
     ("gc.succeeds/valid-ones-that-it-never-saw", succeeds_with_unknown_ones),
-    ("gc.forwards", forwards),
 ];
 
 /// The links are gone with the containers and the node's own, and files are what is left.
@@ -76,13 +75,10 @@ fn keeps_connectivity(testbed: &Testbed) -> Result<(), Stop> {
         .collect();
     stale.leave(Remains::Gone);
     testbed.gc(&[valid.attachment()])?;
-    match reached.iter().find(|ip| !valid.namespace().pings(**ip, PATIENCE)) {
-        _ if reached.is_empty() => Err(Stop::skip("it reaches no gateway on the node before GC either")),
-        None => Ok(()),
-        Some(silent) => {
-            Err(Finding::new(format!("an answer from the gateway {silent} after GC"), "there was none").into())
-        }
-    }
+    Stop::skip_if(reached.is_empty(), "it reaches no gateway on the node before GC either")?;
+    Finding::unless_none(reached.iter().find(|ip| !valid.namespace().pings(**ip, PATIENCE)), |silent| {
+        (format!("an answer from the gateway {silent} after GC"), "there was none".to_owned())
+    })
 }
 
 fn keeps_one_interface(testbed: &Testbed) -> Result<(), Stop> {
@@ -141,25 +137,4 @@ fn keeps_other_network(testbed: &Testbed, name: &str) -> Result<(), Stop> {
 fn succeeds_with_unknown_ones(testbed: &Testbed) -> Result<(), Stop> {
     let stale = |id: &str| Attachment { container_id: id.to_owned(), netns: String::new(), ifname: "eth0".to_owned() };
     testbed.gc(&[stale("stale-1"), stale("stale-2")])
-}
-
-fn forwards(testbed: &Testbed) -> Result<(), Stop> {
-    let call = with_kit_ipam(testbed)?;
-    testbed.make(&call)?.succeeds()?;
-    let calls = testbed.ipam().calls();
-    let lists: Vec<Value> =
-        calls.iter().filter(|call| call.verb == "GC").map(|call| call.config()[VALID].clone()).collect();
-    let expected = json!([{ "containerID": "stale", "ifname": "eth0" }]);
-    Finding::unless(
-        !lists.is_empty() && lists.iter().all(|list| *list == expected),
-        "GC of the IPAM plugin, with the list",
-        format!("its calls were {:?}, with the lists {lists:?}", testbed.ipam().verbs()),
-    )
-}
-
-/// A GC in which one attachment is valid, which never was, with the kit's own IPAM plugin as delegate.
-fn with_kit_ipam(testbed: &Testbed) -> Result<Call, Stop> {
-    let mut config = testbed.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
-    config[VALID] = json!([{ "containerID": "stale", "ifname": "eth0" }]);
-    Ok(testbed.call_with(Verb::Gc, &config, Attachment::none()))
 }

@@ -25,19 +25,16 @@ const FIXED: &str = "its addresses stand in its config, so it reserves none";
 
 /// Skips plugins of another kind whose profile names no pool: their delegate's is asked of that one.
 pub(super) fn is_pooled(testbed: &Testbed) -> Result<(), Stop> {
-    match testbed.profile.role == Role::Ipam || testbed.profile.pool.is_some() {
-        true => Ok(()),
-        false => Err(Stop::skip("it is no IPAM plugin, and its profile names no pool of its own (PROFILES.md, pool)")),
-    }
+    Stop::skip_if(
+        !(testbed.profile.role == Role::Ipam || testbed.profile.pool.is_some()),
+        "it is no IPAM plugin, and its profile names no pool of its own (PROFILES.md, pool)",
+    )
 }
 
 /// Skips plugins whose addresses stand in the config: they reserve nothing.
 fn reserves(testbed: &Testbed) -> Result<(), Stop> {
     is_pooled(testbed)?;
-    match testbed.config().pointer("/ipam/addresses") {
-        Some(_) => Err(Stop::skip(FIXED)),
-        None => Ok(()),
-    }
+    Stop::skip_if(testbed.config().pointer("/ipam/addresses").is_some(), FIXED)
 }
 
 fn gives_an_address(testbed: &Testbed) -> Result<(), Stop> {

@@ -1,5 +1,6 @@
 //! A plugin that delegates, with the kit's own IPAM plugin as the witness.
 
+use super::attached::with_kit_ipam;
 use crate::kit_ipam;
 use crate::rules::prelude::*;
 use crate::spec_version::is_from;
@@ -14,21 +15,15 @@ pub(super) struct KitAsDelegate<'a> {
 
 impl<'a> KitAsDelegate<'a> {
     pub(super) fn new(testbed: &'a Testbed) -> Result<Self, Stop> {
-        testbed.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
         let pod = testbed.pod();
-        let mut config = testbed.config_for(Verb::Add, &pod.attachment());
-        if let Some(delegate) = testbed.profile.delegate_of(&mut config) {
-            *delegate = kit_ipam::in_place_of(delegate);
-        }
+        let config = with_kit_ipam(testbed, Verb::Add, &pod.attachment(), &[])?;
         Ok(Self { testbed, pod, config })
     }
 
     /// The same, skipped where the delegate is asked for more than addresses.
     pub(super) fn of_ipam(testbed: &'a Testbed) -> Result<Self, Stop> {
-        match testbed.profile.delegate {
-            Some(_) => Err(Stop::skip("its delegate is no IPAM plugin")),
-            None => Self::new(testbed),
-        }
+        Stop::skip_if(testbed.profile.delegate.is_some(), "its delegate is no IPAM plugin")?;
+        Self::new(testbed)
     }
 
     pub(super) fn set(&mut self, key: &str, value: Value) {
@@ -66,6 +61,15 @@ pub(super) fn is_called(testbed: &Testbed, verb: &str) -> Result<(), Stop> {
     let verbs = testbed.ipam().verbs();
     let is_there = verbs.iter().any(|called| called == verb);
     Finding::unless(is_there, format!("{verb} of the IPAM plugin"), format!("its calls were {verbs:?}"))
+}
+
+/// Checks that each call of the delegate had these keys, but for VERSION.
+pub(super) fn had(testbed: &Testbed, keys: &serde_json::Map<String, Value>) -> Result<(), Stop> {
+    let calls = testbed.ipam().calls().into_iter().filter(|call| call.verb != "VERSION");
+    let mut lacking = calls.filter(|call| keys.iter().any(|(key, value)| call.config()[key] != *value));
+    Finding::unless_none(lacking.next(), |call| {
+        (format!("{} of the IPAM plugin with {}", call.verb, json!(keys)), format!("it got {}", call.stdin))
+    })
 }
 
 /// The delegate's call that belongs to an answer: that there is one is asked by other rules.

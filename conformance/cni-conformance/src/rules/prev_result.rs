@@ -66,6 +66,14 @@ impl Later {
         }
     }
 
+    /// Interfaces of prevResult that have a key, each with itself in the result: another case asks whether it is there.
+    fn interfaces_with(&self, key: &str) -> Vec<(Value, Value)> {
+        let printed = entries(&self.result, "interfaces");
+        let given = entries(&self.given, "interfaces").into_iter().filter(|entry| entry.get(key).is_some());
+        let is_same = |entry: &Value| printed.iter().find(|other| same(entry, other, &["name", "sandbox"])).cloned();
+        given.filter_map(|entry| is_same(&entry).map(|other| (entry, other))).collect()
+    }
+
     /// Checks that each entry of a list that is still there is in the result, as often as it was.
     fn keeps(
         &self,
@@ -217,12 +225,9 @@ fn passes_interfaces_on(testbed: &Testbed) -> Result<(), Stop> {
 
 fn passes_devices_on(testbed: &Testbed) -> Result<(), Stop> {
     let later = Later::add(testbed, &[])?;
-    let printed = entries(&later.result, "interfaces");
-    for entry in entries(&later.given, "interfaces").iter().filter(|entry| entry.get(DEVICE[0].0).is_some()) {
-        // Another case asks whether the interface is in the result.
-        let Some(other) = printed.iter().find(|other| same(entry, other, &["name", "sandbox"])) else { continue };
+    for (entry, other) in later.interfaces_with(DEVICE[0].0) {
         let expected = format!("socketPath and pciID of {entry} in the result");
-        Finding::unless(same(entry, other, &DEVICE.map(|(key, _)| key)), expected, format!("it has {other}"))?;
+        Finding::unless(same(&entry, &other, &DEVICE.map(|(key, _)| key)), expected, format!("it has {other}"))?;
     }
     Ok(())
 }
@@ -230,12 +235,9 @@ fn passes_devices_on(testbed: &Testbed) -> Result<(), Stop> {
 /// A plugin may have changed what it is of a link, and then says so.
 fn passes_of_links_on(testbed: &Testbed, key: &str) -> Result<(), Stop> {
     let later = Later::add(testbed, &[])?;
-    let printed = entries(&later.result, "interfaces");
-    for entry in entries(&later.given, "interfaces").iter().filter(|entry| entry.get(key).is_some()) {
-        let Some(link) = later.link(testbed, entry) else { continue };
+    for (entry, other) in later.interfaces_with(key) {
+        let Some(link) = later.link(testbed, &entry) else { continue };
         let is = if key == "mac" { json!(link.mac) } else { json!(link.mtu_bytes) };
-        // Another case asks whether the interface is in the result.
-        let Some(other) = printed.iter().find(|other| same(entry, other, &["name", "sandbox"])) else { continue };
         let value = other.get(key).unwrap_or(&Value::Null);
         let expected = format!("{key} {} of {} in the result", entry[key], entry["name"]);
         Finding::unless(*value == entry[key] || *value == is, expected, format!("it is {value}"))?;

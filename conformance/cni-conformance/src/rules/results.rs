@@ -27,10 +27,9 @@ fn routes_are_of_one_family(testbed: &Testbed) -> Result<(), Stop> {
     let routes = result["routes"].as_array().into_iter().flatten();
     let is_six = |route: &Value, key: &str| route[key].as_str().map(|text| text.contains(':'));
     let mixed = |route: &&Value| is_six(route, "gw").is_some_and(|gateway| Some(gateway) != is_six(route, "dst"));
-    match routes.into_iter().find(mixed) {
-        None => Ok(()),
-        Some(route) => Err(Finding::new("dst and gw of one family", format!("the result has {route}")).into()),
-    }
+    Finding::unless_none(routes.into_iter().find(mixed), |route| {
+        ("dst and gw of one family".to_owned(), format!("the result has {route}"))
+    })
 }
 
 /// Checks that nothing is wrong in places that start so.

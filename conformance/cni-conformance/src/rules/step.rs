@@ -50,6 +50,8 @@ pub(crate) enum Step {
     DelegatePrints(BTreeMap<String, String>),
     /// The kit's delegate was called with the verb.
     DelegateCalled(String),
+    /// Each call of the kit's delegate had these values of keys of its config.
+    DelegateHad(Map<String, Value>),
     /// The kit's delegate had the variables of the latest call.
     DelegateEnvironment,
     /// The kit's delegate had the config of the latest call.
@@ -68,6 +70,10 @@ pub(crate) enum Step {
     Config(Map<String, Value>),
     /// Keys that the config does not have from now on.
     Without(Vec<String>),
+    /// prevResult has this value of a key of the interface that ADD made, if it has the key.
+    PrevInterface(Map<String, Value>),
+    /// So many lines that start so have come since the node was remembered.
+    Came(String, usize),
     /// The rule whose finding it is if a later step fails.
     Basis(Option<String>),
     /// Node and containers are remembered as they are now.

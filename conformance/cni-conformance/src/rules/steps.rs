@@ -4,10 +4,9 @@
 //! runtime makes them, of a list with each of its plugins; those with the name of a verb are one call of the tested plugin.
 
 use super::attached::{Attached, again, lay_network, nothing_left, nothing_lost, pod_of_before, skip, unchanged};
-use super::kit_as_delegate::{config_is_of, environment_is_of, is_called, nothing_held};
+use super::kit_as_delegate::{config_is_of, environment_is_of, had, is_called, nothing_held};
 use super::step::{CallStep, DetachWith, Expect, Given, Left, Step};
 use super::{conventions, errors, ipam, relied, results, version};
-use crate::addresses;
 use crate::kit_ipam::{self, Order};
 use crate::rules::prelude::*;
 use crate::testbed::Answer;
@@ -116,6 +115,7 @@ impl<'a> Play<'a> {
                 testbed.ipam().order(verb, Some(Order::Print { stdout: stdout.clone(), exit: 0 }));
             }),
             Step::DelegateCalled(verb) => return is_called(testbed, verb),
+            Step::DelegateHad(keys) => return had(testbed, keys),
             Step::DelegateEnvironment => return environment_is_of(testbed, self.answer()?),
             Step::DelegateConfig => return config_is_of(testbed, self.answer()?),
             Step::Released => return nothing_held(testbed),
@@ -140,11 +140,9 @@ impl<'a> Play<'a> {
             Step::NothingLeft => return nothing_left(testbed),
             Step::NoLinkLeft => return no_link_left(testbed),
             Step::NothingLost(expected) => return nothing_lost(testbed, expected),
-            Step::Addresses(wanted) => {
-                let got = addresses::addresses(&self.result);
-                let all = wanted.iter().all(|address| got.contains(address));
-                return Finding::unless(all, format!("addresses {wanted:?}"), format!("the result is {}", self.result));
-            }
+            Step::Addresses(wanted) => return conventions::has_addresses(&self.result, wanted),
+            Step::Came(start, wanted) => return came(testbed, start, *wanted),
+            Step::PrevInterface(keys) => self.prev_interface(keys)?,
             Step::Mac(wanted) => return conventions::has_mac(&self.pod(), wanted),
             Step::Result(wanted) => return self.result_has(wanted),
             Step::NoFaultsIn(places) => return results::has_no_faults_in(testbed, &self.result, places),
@@ -178,6 +176,17 @@ impl<'a> Play<'a> {
 
     fn attached(&self) -> Result<&Attached<'a>, Stop> {
         self.attached.as_ref().ok_or_else(|| skip("nothing is attached: the case's steps are wrong"))
+    }
+
+    fn prev_interface(&mut self, keys: &Map<String, Value>) -> Result<(), Stop> {
+        let name = json!(self.attached()?.interface()?.name);
+        let interfaces = self.attached.as_mut().and_then(|attached| attached.result["interfaces"].as_array_mut());
+        for entry in interfaces.into_iter().flatten().filter(|entry| entry["name"] == name) {
+            let given = keys.iter().filter(|(key, _)| entry.get(key).is_some()).collect::<Vec<_>>();
+            given.into_iter().for_each(|(key, value)| entry[key] = value.clone());
+        }
+        self.harm = "prevResult has another interface";
+        Ok(())
     }
 
     fn answer(&self) -> Result<&Answer, Stop> {
@@ -329,6 +338,12 @@ fn no_link_left(testbed: &Testbed) -> Result<(), Stop> {
     let left = testbed.left_behind();
     let links = left.lines().filter(|line| line.starts_with("+ link ")).map(|line| format!("{line}\n"));
     Finding::unless_differs(links.collect(), "no link of the attachment", "one is left")
+}
+
+fn came(testbed: &Testbed, start: &str, wanted: usize) -> Result<(), Stop> {
+    let came = testbed.left_behind();
+    let count = came.lines().filter(|line| line.strip_prefix("+ ").is_some_and(|line| line.starts_with(start))).count();
+    Finding::unless(count >= wanted, format!("{wanted} of {start}"), format!("{count} came: {came}"))
 }
 
 /// Checks that an error has all words.

@@ -57,10 +57,7 @@ fn killed(testbed: &Testbed, verb: Verb, fate: Fate, share: Share) -> Result<(),
             recovery.bears(survivor(&answer), 2, &at)?;
         }
     }
-    match is_tried {
-        true => Ok(()),
-        false => Err(Stop::skip("it is one process, and has none that could be killed alone")),
-    }
+    Stop::skip_if(!(is_tried), "it is one process, and has none that could be killed alone")
 }
 
 /// SIGKILL.

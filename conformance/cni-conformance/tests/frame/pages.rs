@@ -43,7 +43,7 @@ fn the_table_of_profiles_has_the_findings_of_the_newest_reference() {
 }
 
 /// The most lines that the core may have, and how many fewer it may have until the bound is lowered.
-const BOUND: usize = 10_300;
+const BOUND: usize = 10_000;
 const ROOM: usize = 500;
 
 /// Lines of code and comments below a folder, without tests, [`APART`] and blank lines.
