@@ -246,9 +246,10 @@ fn a_udp_flow_follows_the_port_to_the_next_container() {
             // DEL forgets the flows, though the clients go on: to no container now, then to the next one.
             mapped.call(Verb::Del).run(node).ok();
             clients.iter().for_each(Client::send);
-            Attached::add(node, &with(config, json!({"prevResult": before.result})), &two);
+            let mapped = Attached::add(node, &with(config, json!({"prevResult": before.result})), &two);
             let next = udp_server(two.namespace(), 53);
             clients.iter().for_each(|client| client.assert_reaches(&next));
+            mapped.del().ok();
         }
     });
 }

@@ -78,6 +78,20 @@ fn a_port_is_one_containers_for_each_address() {
     assert_eq!(reaches("192.0.2.1", &one, SHORT), None);
 }
 
+/// Rules and elements have no order: a port by a living container's rules is refused, too.
+#[test]
+fn a_port_of_another_containers_rules_is_refused() {
+    for own in [json!({"backend": "iptables"}), json!({"backend": "nftables"})] {
+        let (node, mappings) = (node(), [mapping(8080, 80, "tcp")]);
+        let [one, two] = ["c1", "c2"].map(|id| node.container_named(id));
+        bridged(&node, &config(&mappings, own.clone()), &one);
+        let previous = json!({"prevResult": bridged(&node, &config(&[], json!({})), &two).result});
+        let config = with(shared(&mappings, json!({})), previous);
+        let error = node.call(Verb::Add, &config, &two).fails_with(103);
+        assert!(error.msg.contains("port 8080/tcp") && error.msg.contains("c1") && elements(&node) == 0, "{error:?}");
+    }
+}
+
 /// The key may change while containers live, in either direction.
 #[test]
 fn check_and_del_go_by_what_the_container_has() {

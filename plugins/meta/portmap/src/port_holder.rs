@@ -73,6 +73,14 @@ impl Contest<'_> {
         Ok(!self.refuse || self.holders.is_empty())
     }
 
+    /// Looks for those who hold a port by rules of either backend, for shared rules.
+    pub(crate) fn by_rules(&self, filter: &mut Filter, pod: &PodPorts<'_>) -> Result<Vec<Holder>> {
+        let mut native = filter.native(nftables::table(pod.family));
+        let mut found = nftables::holders(&mut native, pod)?;
+        found.extend(self.in_iptables(&mut native, pod)?);
+        Ok(found)
+    }
+
     fn in_nftables(&self, table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Vec<Holder>> {
         let native = nftables::table(pod.family);
         if let Some(mut table) = table.native_beside(native.clone()) {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use chained::{AddOrCheck, Preview, Shown, Timer, Txn, all, differs, failed};
 use cni_filter::{SharedPort, SharedPorts};
-use cni_spec::{Attachment, CniError};
+use cni_spec::{Attachment, CniError, Code};
 use netops::nft::Family;
 
 use crate::conf::{Backend, Conf, OnPortInUse};
@@ -79,6 +79,13 @@ fn ports(pods: &[PodPorts<'_>]) -> SharedPorts {
 /// Forwards the ports. All that can fail comes before the elements, which are one transaction.
 pub(crate) fn add(call: &AddOrCheck<'_>, conf: &Conf, txn: &Txn) -> Result<(), CniError> {
     let pods = looked_up(call, conf)?;
+    let mut filter = open(call.raw.search_path())?;
+    for pod in &pods {
+        if let Some(holder) = contest(call, conf).by_rules(&mut filter, pod).map_err(failed)?.first() {
+            let why = "Delete that container, or use another port: rules of a container and shared ones have no order.";
+            return Err(CniError::new(Code::EXISTS, format!("cannot forward ports: {holder}")).detail(why));
+        }
+    }
     let (enabled, search_path) = (Rc::<RefCell<Enabled>>::default(), call.raw.search_path());
     let is_mapped = Rc::<Cell<bool>>::default();
     let undo = Unmap {
@@ -92,7 +99,7 @@ pub(crate) fn add(call: &AddOrCheck<'_>, conf: &Conf, txn: &Txn) -> Result<(), C
         route_localnet::enable(call, pod, &enabled)?;
     }
     let timer = Timer::start();
-    is_mapped.set(open(search_path)?.add_ports(names(call.attachment), &ports(&pods)).map_err(failed)?);
+    is_mapped.set(filter.add_ports(names(call.attachment), &ports(&pods)).map_err(failed)?);
     timer.end("forward ports");
     for pod in &pods {
         redirect_flows(pod, &contest(call, conf));
