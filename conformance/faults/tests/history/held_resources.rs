@@ -1,6 +1,7 @@
 //! Steps about what a pod holds: a host port that another one asks for, addresses that someone wants to free, a machine that
 //! has them in the pod's place, and ADD after the look of a GC.
 
+use serde_json::Value;
 use testns::Attachment;
 
 use crate::calls;
@@ -26,7 +27,7 @@ impl Run<'_> {
         }
     }
 
-    /// ADD of another container for the host port of a living pod, which keeps it.
+    /// ADD of another container for the host port of a living pod, which keeps it. Shared rules refuse the port.
     pub(crate) fn contend(&mut self, slot: usize, by: By) -> Outcome {
         let slot = self.living_or_anchor(slot);
         if !Network::of(slot).is_routed() {
@@ -35,11 +36,12 @@ impl Run<'_> {
         let container = self.node.container_without_probes();
         let mut target = self.target(slot, &container);
         target.attachment.container_id = "contender".to_owned();
-        let result = target.add(by)?;
-        let pod = PodInSlot::new(container, result, by);
+        let added =
+            target.add(by).or_else(|words| if Network::of(slot).is_shared() { Ok(Value::Null) } else { Err(words) });
+        let pod = PodInSlot::new(container, added?, by);
         rules::addresses_are_no_others(slot, &pod, self.present())?;
         self.no_packet_is_lost()?;
-        target.del(by, Some(&pod.result))?;
+        target.del(by, Some(&pod.result).filter(|result| !result.is_null()))?;
         pod.leave();
         Ok(())
     }

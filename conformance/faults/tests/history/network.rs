@@ -12,6 +12,7 @@ pub(crate) const SLOTS: usize = 4;
 pub(crate) const UPLINK: &str = "up0";
 pub(crate) const OUTSIDE: &str = "192.0.2.2";
 pub(crate) const NODE: &str = "192.0.2.1";
+const FOLDER: &str = "/etc/cni/net.d";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Network(pub(crate) usize);
@@ -71,8 +72,28 @@ impl Network {
         }
     }
 
-    pub(crate) fn list(self) -> Value {
-        json!({"cniVersion": "1.1.0", "name": self.name(), "plugins": self.plugins()})
+    /// Writes the network's conflist, and that of the other network with the same plugins; from then on calls have its rules.
+    pub(crate) fn configure(self, is_shared: bool) {
+        let mut plugins = self.plugins();
+        for plugin in plugins.iter_mut().filter(|plugin| is_shared && self.is_routed() && plugin["type"] != "bandwidth")
+        {
+            let of_rules_of_each = if plugin["type"] == "portmap" { "backend" } else { "ipMasqBackend" };
+            plugin.as_object_mut().unwrap().remove(of_rules_of_each);
+            plugin["rules"] = "shared".into();
+        }
+        let mut list = json!({"cniVersion": "1.1.0", "name": self.name(), "plugins": plugins});
+        std::fs::write(self.conflist(), list.to_string()).unwrap();
+        let other = other_network(self.0);
+        list["name"] = other.as_str().into();
+        std::fs::write(format!("{FOLDER}/20-{other}.conflist"), list.to_string()).unwrap();
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self.configs(0)[0]["rules"] == "shared"
+    }
+
+    fn conflist(self) -> String {
+        format!("{FOLDER}/10-{}.conflist", self.name())
     }
 
     pub(crate) fn capabilities(self, slot: usize) -> Value {
@@ -84,7 +105,8 @@ impl Network {
 
     /// The plugins' configs for a slot's pod, as SPEC 3 derives them.
     pub(crate) fn configs(self, slot: usize) -> Vec<Value> {
-        let mut all = self.plugins();
+        let mut list: Value = serde_json::from_slice(&std::fs::read(self.conflist()).unwrap()).unwrap();
+        let mut all: Vec<Value> = serde_json::from_value(list["plugins"].take()).unwrap();
         for config in &mut all {
             config["name"] = self.name().into();
             config["cniVersion"] = "1.1.0".into();
@@ -117,16 +139,12 @@ pub(crate) fn prepare(node: &Node) -> testns::Namespace {
     node.host().add_veth(UPLINK, &outside, "eth0");
     node.host().add_address(UPLINK, &format!("{NODE}/24"));
     outside.add_address("eth0", &format!("{OUTSIDE}/24"));
-    std::fs::create_dir_all("/etc/cni/net.d").unwrap();
+    std::fs::create_dir_all(FOLDER).unwrap();
     for network in (0..NETWORKS).map(Network) {
         if !network.is_routed() {
             outside.add_address("eth0", &format!("10.66.{}.1/24", network.0));
         }
-        let (mut list, folder) = (network.list(), "/etc/cni/net.d");
-        std::fs::write(format!("{folder}/10-{}.conflist", network.name()), list.to_string()).unwrap();
-        let other = other_network(network.0);
-        list["name"] = other.as_str().into();
-        std::fs::write(format!("{folder}/20-{other}.conflist"), list.to_string()).unwrap();
+        network.configure(false);
     }
     outside
 }

@@ -16,13 +16,14 @@ pub(crate) struct PodInSlot {
     pub(crate) result: Value,
     pub(crate) by: By,
     pub(crate) is_renamed: bool,
+    pub(crate) has_shared_rules: bool,
     /// The virtual machine in the container, which has its addresses.
     pub(crate) machine: Option<Container>,
 }
 
 impl PodInSlot {
     pub(crate) fn new(container: Container, result: Value, by: By) -> Self {
-        Self { container, result, by, is_renamed: false, machine: None }
+        Self { container, result, by, is_renamed: false, has_shared_rules: false, machine: None }
     }
 
     /// Whether the pod's interface is no more as ADD left it: CHECK reports that, and the reference's DEL does not find it.

@@ -82,7 +82,8 @@ fn on_fresh_node(history: &History, has_reference: bool) -> Result<(), Fault> {
 fn warm_up(node: &Node, networks: &[usize], has_reference: bool) -> Outcome {
     let makers = if has_reference { &[By::Theirs, By::Ours][..] } else { &[By::Ours] };
     for network in networks {
-        for by in makers {
+        for (by, is_shared) in makers.iter().map(|by| (by, false)).chain([(&By::Ours, true)]) {
+            Network(*network).configure(is_shared);
             let container = node.container_without_probes();
             let attachment = network::attachment(*network, &container.attachment().netns);
             let target = Target { node, slot: *network, other_network: None, attachment };
@@ -90,6 +91,7 @@ fn warm_up(node: &Node, networks: &[usize], has_reference: bool) -> Outcome {
             target.del(*by, Some(&result))?;
             container.leave(Remains::Gone);
         }
+        Network(*network).configure(false);
     }
     node.settle(Duration::from_secs(60));
     Ok(())
@@ -182,6 +184,10 @@ impl<'a> Run<'a> {
             },
             Step::Collect(network, collector) => self.collect(network, collector),
             Step::CollectAddresses(network, list) => self.collect_addresses(network, list),
+            Step::Rules(network, is_shared) => {
+                Network(network).configure(is_shared);
+                Ok(())
+            }
         }
     }
 
@@ -218,7 +224,8 @@ impl<'a> Run<'a> {
     }
 
     /// A pod is there: no other has its addresses, and it exchanges packets from now on.
-    pub(crate) fn admit(&mut self, slot: usize, pod: PodInSlot) -> Outcome {
+    pub(crate) fn admit(&mut self, slot: usize, mut pod: PodInSlot) -> Outcome {
+        pod.has_shared_rules |= pod.by != By::Theirs && Network::of(slot).is_shared();
         rules::addresses_are_no_others(slot, &pod, self.present())?;
         let anchor_addresses = match self.places.get(&anchor(slot % NETWORKS)) {
             Some(SlotState::Living(anchor)) => rules::addresses(&anchor.result),
@@ -358,8 +365,13 @@ impl<'a> Run<'a> {
                     By::Theirs if pod.is_changed() => By::Ours,
                     by => by,
                 };
-                target.del(by, Some(&pod.result))?;
+                let deleted = target.del(by, Some(&pod.result));
                 pod.leave();
+                // The reference misses the chain of its masquerade at last, and leaves elements.
+                match by == By::Theirs && pod.has_shared_rules {
+                    true => self.collect(slot % NETWORKS, Collector::Cnitool)?,
+                    false => deleted?,
+                }
             }
         }
         rules::nothing_is_reserved(slot)
@@ -456,6 +468,7 @@ impl<'a> Run<'a> {
         for network in networks {
             // Entries of the cache, of pods whose DEL was another runtime's.
             calls::cnitool(node, &["gc", Network(*network).name()])?;
+            Network(*network).configure(false);
         }
         rules::nothing_is_left(node)
     }

@@ -98,6 +98,8 @@ pub(crate) enum Step {
     Collect(usize, Collector),
     /// GC of the address plugin alone, with such a list: all who live keep their addresses.
     CollectAddresses(usize, List),
+    /// The network's key `rules` is `shared` from now on, or absent; its pods stay.
+    Rules(usize, bool),
 }
 
 impl Step {
@@ -153,7 +155,13 @@ impl History {
         let all: Vec<usize> = (0..NETWORKS).collect();
         let one = [numbers.below(NETWORKS)];
         let networks = if numbers.one_in(3) { all.as_slice() } else { &one };
-        Self { steps: (0..length).map(|_| Step::random(&mut numbers, networks, has_reference)).collect() }
+        let mut forms = Random::from_seed(seed ^ 1 << 40);
+        let mut step = |at: usize| match (Step::random(&mut numbers, networks, has_reference), networks.get(at)) {
+            (_, Some(network)) => Step::Rules(*network, forms.one_in(2)),
+            (step, None) if forms.one_in(8) => Step::Rules(step.network(), forms.one_in(2)),
+            (step, None) => step,
+        };
+        Self { steps: (0..length).map(&mut step).collect() }
     }
 }
 
@@ -176,7 +184,8 @@ impl Step {
             | Self::Release(slot)
             | Self::AddAfterLook(slot, _)
             | Self::Collect(slot, _)
-            | Self::CollectAddresses(slot, _) => slot % NETWORKS,
+            | Self::CollectAddresses(slot, _)
+            | Self::Rules(slot, _) => slot % NETWORKS,
         }
     }
 }
