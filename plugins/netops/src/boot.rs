@@ -46,16 +46,3 @@ pub fn uptime() -> Result<Duration> {
     let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(|errno| OpError::errno("read", CLOCK, errno))?;
     Ok(Duration::from(uptime))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_boot_is_the_same_twice_and_began_before_this_process() {
-        let (one, two) = (Boot::read().unwrap(), Boot::read().unwrap());
-        assert_eq!((one.id.len(), one.id), (36, two.id));
-        let own = std::fs::metadata("/proc/self").unwrap().modified().unwrap();
-        assert!(two.started < own);
-    }
-}
