@@ -87,64 +87,6 @@ fn check_notices_a_changed_route() {
         .assert_eq(&error);
 }
 
-#[test]
-fn a_repeated_add_is_as_one() {
-    let (node, runtime) = node();
-    let pod = node.container();
-    let first = add(&runtime, &pod);
-    let own = json!({"cniVersion": "1.1.0", "name": "pods", "type": "egress-mtu", "mtu": 1420});
-    let prev = first.to_value(libcni::cni_spec::SpecVersion::V1_1_0).unwrap();
-    let again = testns::Call::new(Verb::Add, own, &pod).prev_result(&prev).run(&node).ok();
-    assert_eq!(again, prev);
-    check(&runtime, &pod).unwrap();
-}
-
-#[test]
-fn a_container_without_default_route_is_left_as_it_is() {
-    let (node, _) = node();
-    let pod = node.container();
-    let before = pod.namespace().snapshot();
-    let own = json!({"cniVersion": "1.0.0", "name": "pods", "type": "egress-mtu", "mtu": 1420});
-    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "lo"}]});
-    let result = testns::Call::new(Verb::Add, own, pod.attachment_as("lo")).prev_result(&prev).run(&node).ok();
-    assert_eq!(result["interfaces"], prev["interfaces"]);
-    assert_eq!(testns::changes(&before, &pod.namespace().snapshot()), "");
-}
-
-#[test]
-fn the_error_of_an_invalid_config_has_key_and_value() {
-    let (node, _) = node();
-    let pod = node.container();
-    let refused = |own: Value| {
-        let mut config = json!({"cniVersion": "1.1.0", "name": "pods", "type": "egress-mtu"});
-        config.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
-        let error = node.call(Verb::Add, config, &pod).fails_with(7);
-        if error.details.is_empty() { error.msg } else { format!("{}\n  {}", error.msg, error.details) }
-    };
-    let texts = [
-        json!({"mtu": 1279}),
-        json!({"mtu": 65536}),
-        json!({"mtu": "1420"}),
-        json!({"mtu": -1}),
-        json!({}),
-        json!({"mtuu": 1420}),
-        json!({"mtu": 1420}),
-    ]
-    .map(refused);
-    expect![[r#"
-        cannot use network config: key mtu = 1279: expected a whole number from 1280 to 65535
-        cannot use network config: key mtu = 65536: expected a whole number from 1280 to 65535
-        cannot use network config: key mtu = "1420": expected a whole number from 0 to 4294967295
-        cannot use network config: key mtu = -1: expected a whole number from 0 to 4294967295
-        cannot use network config: missing field `mtu`
-        cannot use network config: missing field `mtu`
-          Key mtuu is unknown and was ignored: did you mean mtu?
-        cannot use network config: plugin egress-mtu needs key prevResult
-          It changes what others have made: in the list of plugins it comes after an interface plugin."#]]
-    .assert_eq(&texts.join("\n"));
-    node.assert_as_before();
-}
-
 /// DEL without the container succeeds; GC deletes an attachment that is not in its list.
 #[test]
 fn del_and_gc_after_the_namespace_is_gone() {

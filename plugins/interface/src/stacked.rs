@@ -251,20 +251,7 @@ fn listing(net: &Kernel) -> String {
 pub fn probe(kind: &Kind) -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| invalid(error.to_string()))?;
     status::try_out(&format!("{}{}", kind.name(), settings(kind).replace(' ', "-")), |net| {
-        let lower = link::create_veth(
-            net,
-            &link::Veth {
-                name: "lower0",
-                master: None,
-                alias: "",
-                mtu_bytes: None,
-                up: false,
-                mac: None,
-                peer_name: "lower1",
-                peer_mac: None,
-                peer_netns: None,
-            },
-        )?;
+        let lower = link::create_veth(net, &link::Veth::new("lower0", "lower1"))?;
         let new = NewLink { lower: Some(lower.index), ..NewLink::new(&name, kind.clone()) };
         link::create(net, &new, None).map(drop)
     })

@@ -184,31 +184,3 @@ pub(crate) fn mac_of_result(attachment: &Attachment, prev: Option<&AddResult>) -
     let prev = prev?;
     prev.interfaces.get(container_end(prev, attachment)?)?.mac.parse().ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(name: &str, sandbox: &str) -> Interface {
-        Interface::new(name).sandbox(sandbox)
-    }
-
-    #[test]
-    fn the_hosts_end_stands_before_the_containers() {
-        let attachment = Attachment::parse("n", "c", "eth0").unwrap();
-        let of = |interfaces: Vec<Interface>| {
-            let prev = interfaces.into_iter().fold(AddResult::default(), AddResult::interface);
-            host_end(&prev, &attachment).map(|entry| entry.name.clone())
-        };
-        let other = entry("vethother", "");
-        let ours = vec![entry("br0", ""), entry("vethours", ""), entry("eth0", "/ns")];
-        assert_eq!(of(ours.clone()), Some("vethours".into()));
-        assert_eq!(of([vec![other, entry("eth1", "/ns")], ours].concat()), Some("vethours".into()));
-        assert_eq!(of(vec![entry("eth0", "/ns")]), None);
-        assert_eq!(of(vec![entry("eth1", "/ns"), entry("eth0", "/ns")]), None);
-        assert_eq!(of(vec![]), None);
-        for no_name in ["sixteen-letters-", "", "a/b", "a b", &"v".repeat(70_000)] {
-            assert_eq!(of(vec![entry(no_name, ""), entry("eth0", "/ns")]), None);
-        }
-    }
-}

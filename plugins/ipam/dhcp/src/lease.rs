@@ -210,16 +210,6 @@ mod tests {
     }
 
     #[test]
-    fn result_has_classful_routes_then_the_default_one() {
-        let result = lease().result(100);
-        let routes: Vec<String> =
-            result.routes.iter().map(|route| format!("{} {:?} {}", route.dst, route.gw, route.priority)).collect();
-        assert_eq!(routes, ["172.16.0.0/16 Some(10.0.0.3) 100", "0.0.0.0/0 Some(10.0.0.1) 100"]);
-        assert_eq!(result.ips[0].gateway, Some(Ipv4Addr::new(10, 0, 0, 1).into()));
-        assert_eq!((&*result.dns.domain, &*result.dns.nameservers), ("example.org", &["10.0.0.4".to_owned()][..]));
-    }
-
-    #[test]
     fn classless_routes_replace_all_others() {
         let routes = classless(&[0, 10, 0, 0, 7, 16, 172, 16, 0, 0, 0, 0, 32, 10, 9, 8, 7, 10, 0, 0, 8]).unwrap();
         let result = Lease { classless_routes: Some(routes), ..lease() }.result(0);

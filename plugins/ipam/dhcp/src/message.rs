@@ -218,16 +218,6 @@ mod tests {
     }
 
     #[test]
-    fn provided_options_replace_the_plugins_own() {
-        let options = [(code::CLIENT_ID, b"\x01abc".to_vec()), (code::HOST_NAME, b"web".to_vec())];
-        let bytes = Outgoing { options: &options, ..discover() }.encode().unwrap();
-        let message = Borrowed::new(&bytes).unwrap();
-        let ids: Vec<Vec<u8>> =
-            message.opts().filter(|o| u8::from(o.code()) == 61).map(|o| o.data().to_vec()).collect();
-        assert_eq!(ids, [b"\x01abc"]);
-    }
-
-    #[test]
     fn overloaded_fields_and_repeated_options_are_joined() {
         let bytes =
             answer(&[53, 1, 2, 52, 1, 3, 12, 2, b'a', b'b', 255], &[3, 4, 10, 0, 0, 1, 255], &[12, 1, b'c', 255]);

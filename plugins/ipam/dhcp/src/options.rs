@@ -142,29 +142,6 @@ mod tests {
     }
 
     #[test]
-    fn skip_default_leaves_what_is_named() {
-        let entry = |option: &str, skip_default| Requested { option: option.into(), skip_default };
-        assert_eq!(requested(&[]).unwrap(), REQUESTED);
-        assert_eq!(requested(&[entry("121", false), entry("routers", false)]).unwrap(), [3, 1, 6, 15, 119, 121]);
-        assert_eq!(requested(&[entry("33", false), entry("", true)]).unwrap(), [33]);
-    }
-
-    #[test]
-    fn value_is_literal_or_of_the_arguments() {
-        let args = CniArgs::parse("K8S_POD_NAME=web-0").unwrap();
-        let entry = |value: &str, from_arg: &str| Provided {
-            option: "host-name".into(),
-            value: value.into(),
-            from_arg: from_arg.into(),
-        };
-        assert_eq!(provided(&[entry("a", "K8S_POD_NAME")], &args).unwrap(), [(12, b"web-0".to_vec())]);
-        assert_eq!(provided(&[entry("a", "OTHER")], &args).unwrap(), [(12, b"a".to_vec())]);
-        assert_eq!(provided(&[entry("", "K8S_POD_NAME")], &args).unwrap(), [(12, b"web-0".to_vec())]);
-        assert_eq!(provided(&[entry("", "OTHER"), entry("", "")], &args).unwrap(), []);
-        assert!(provided(&[entry(&"x".repeat(256), "")], &args).unwrap_err().msg.contains("256 bytes"));
-    }
-
-    #[test]
     fn client_identifier_has_254_bytes_at_most() {
         let attachment = Attachment::parse("net", "c1", "eth0").unwrap();
         assert_eq!(client_id(&attachment), b"\0c1/net/eth0");

@@ -188,34 +188,7 @@ pub(crate) fn next_free<E>(
 mod tests {
     use super::*;
     use crate::address::Family;
-    use crate::range::RawRange;
-    use expect_test::{Expect, expect};
     use ipnetwork::IpNetwork;
-
-    fn set(subnets: &[&str]) -> RangeSet {
-        let range = |text: &&str| Range::new(&RawRange { subnet: text.parse().ok(), ..RawRange::default() }).unwrap();
-        RangeSet::new(subnets.iter().map(range).collect()).unwrap()
-    }
-
-    fn check_order(set: &RangeSet, last: &str, expected: &Expect) {
-        let spans: Vec<String> = set.order(Address::from_file_name(last)).iter().map(Span::to_string).collect();
-        expected.assert_eq(&spans.join(" "));
-    }
-
-    #[test]
-    fn the_search_goes_round_from_the_last_reserved_address() {
-        let two = set(&["10.0.0.0/29", "10.0.1.0/29"]);
-        check_order(&two, "none", &expect!["10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.6"]);
-        check_order(&two, "10.0.0.3", &expect!["10.0.0.4-10.0.0.6 10.0.1.1-10.0.1.6 10.0.0.1-10.0.0.3"]);
-        check_order(&two, "10.0.0.6", &expect!["10.0.1.1-10.0.1.6 10.0.0.1-10.0.0.6"]);
-        check_order(&two, "10.0.1.1", &expect!["10.0.1.2-10.0.1.6 10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.1"]);
-        check_order(&two, "10.0.9.1", &expect!["10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.6"]);
-        check_order(
-            &set(&["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124"]),
-            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-            &expect!["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff1-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
-        );
-    }
 
     /// The reference's walk, a step at a time: one address forward, to the next range at the end, until the first
     /// address is reached again.

@@ -57,16 +57,13 @@ struct Making<'a> {
 
 impl Making<'_> {
     fn create(&self) -> Result<Link> {
+        let name = host_veth::random_name();
         let veth = Veth {
-            name: &host_veth::random_name(),
             master: Some(self.bridge.index),
-            alias: "",
             mtu_bytes: Some(self.bridge.mtu_bytes),
-            up: false,
             mac: Some(Mac::random()),
-            peer_name: self.name,
             peer_mac: Some(Mac::random()),
-            peer_netns: None,
+            ..Veth::new(&name, self.name)
         };
         match link::create_veth(self.host, &veth) {
             Err(error) if error.os_errno() == Some(Errno::EEXIST) => link::get(self.host, &Target::named(self.name)),

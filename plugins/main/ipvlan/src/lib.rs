@@ -100,7 +100,17 @@ impl InterfacePlugin for Ipvlan {
         state: &State,
         lease: Option<AddResult>,
     ) -> Result<Plan<Self::Step>, CniError> {
-        plan(keys, call.attachment, state, lease)
+        let mut plan = Plan::new(call.attachment, lease.or_else(|| state.chained.clone()), keys.dns.clone());
+        let lower = state.master.clone().map(|master| (keys.master.side, master));
+        plan.push(Compared::Create(Box::new(Create {
+            kind: Kind::Ipvlan(keys.settings),
+            lower,
+            mtu_bytes: keys.mtu_bytes,
+            mac: None,
+        })));
+        plan.refuse_mtu(keys.mtu_bytes)?;
+        plan.push_container(Options { announces: true, ..Options::default() })?;
+        Ok(plan)
     }
 
     /// In a chain that gives master or addresses the result has the one interface, as the reference's, whose DEL wants one.
@@ -159,25 +169,3 @@ fn chained_lease(verb: Verb, attachment: &Attachment, prev: Option<&AddResult>) 
             .detail("Name an address plugin by ipam.type, such as host-local.")),
     }
 }
-
-fn plan(
-    conf: &Conf,
-    attachment: &Attachment,
-    state: &State,
-    lease: Option<AddResult>,
-) -> Result<Plan<NoStep<State>>, CniError> {
-    let mut plan = Plan::new(attachment, lease.or_else(|| state.chained.clone()), conf.dns.clone());
-    let lower = state.master.clone().map(|master| (conf.master.side, master));
-    plan.push(Compared::Create(Box::new(Create {
-        kind: Kind::Ipvlan(conf.settings),
-        lower,
-        mtu_bytes: conf.mtu_bytes,
-        mac: None,
-    })));
-    plan.refuse_mtu(conf.mtu_bytes)?;
-    plan.push_container(Options { announces: true, ..Options::default() })?;
-    Ok(plan)
-}
-
-#[cfg(test)]
-mod tests;

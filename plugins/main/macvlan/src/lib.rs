@@ -3,7 +3,7 @@
 //! The link is made in the container at once, from the node's namespace, under its final name; the driver in crate
 //! `interface` does the rest.
 
-use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
+use cni_spec::{AddResult, CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, ArgsKey, DnsKey, MacKey, Macs};
 use interface::container::Options;
 use interface::plan::{Compared, Create};
@@ -98,7 +98,13 @@ impl InterfacePlugin for Macvlan {
         state: &State,
         lease: Option<AddResult>,
     ) -> Result<Plan<Self::Step>, CniError> {
-        plan(keys, call.attachment, state, lease)
+        let mut plan = Plan::new(call.attachment, lease, keys.dns.clone());
+        let lower = state.master.clone().map(|master| (keys.master.side, master));
+        let (kind, mtu_bytes, mac) = (Kind::Macvlan(keys.settings), keys.mtu_bytes, state.mac);
+        plan.push(Compared::Create(Box::new(Create { kind, lower, mtu_bytes, mac })));
+        plan.refuse_mtu(keys.mtu_bytes)?;
+        plan.push_container(Options { announces: true, ..Options::default() })?;
+        Ok(plan)
     }
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
@@ -113,21 +119,3 @@ impl InterfacePlugin for Macvlan {
         stacked::refuse_occupied(&master, conf.settings)
     }
 }
-
-fn plan(
-    conf: &Conf,
-    attachment: &Attachment,
-    state: &State,
-    lease: Option<AddResult>,
-) -> Result<Plan<NoStep<State>>, CniError> {
-    let mut plan = Plan::new(attachment, lease, conf.dns.clone());
-    let lower = state.master.clone().map(|master| (conf.master.side, master));
-    let (kind, mtu_bytes, mac) = (Kind::Macvlan(conf.settings), conf.mtu_bytes, state.mac);
-    plan.push(Compared::Create(Box::new(Create { kind, lower, mtu_bytes, mac })));
-    plan.refuse_mtu(conf.mtu_bytes)?;
-    plan.push_container(Options { announces: true, ..Options::default() })?;
-    Ok(plan)
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,6 @@
 //! The vlan plugin: one VLAN of an interface of the node, as a link in the container.
 
-use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
+use cni_spec::{AddResult, CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, DnsKey, invalid};
 use interface::container::Options;
 use interface::plan::{Compared, Create};
@@ -58,22 +58,17 @@ impl FromConf for Conf {
     }
 }
 
-/// The master, if it is known.
-#[derive(Debug, Clone, Default)]
-pub struct State {
-    master: Option<Link>,
-}
-
 impl InterfacePlugin for Vlan {
     const NAME: &'static str = "vlan";
     const LINK: LinkKind = LinkKind::ContainerOnly("vlan");
     const IPAM: Ipam = Ipam::Required;
     type Conf = Conf;
     type Removal = ();
-    type State = State;
-    type Step = NoStep<State>;
+    /// The master, if it is known.
+    type State = Option<Link>;
+    type Step = NoStep<Option<Link>>;
 
-    fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<State, CniError> {
+    fn observe(call: &AddOrCheck<'_>, conf: &Conf) -> Result<Option<Link>, CniError> {
         let sides = call.sides;
         let master = conf.master.find(call)?;
         if let (Some(master), Verb::Add) = (&master, call.verb) {
@@ -81,16 +76,26 @@ impl InterfacePlugin for Vlan {
             // A VLAN of a master that is down cannot be set up (ENETDOWN).
             stacked::require_up(master, if conf.master.side == Side::Host { &sides.host } else { &sides.container })?;
         }
-        Ok(State { master })
+        Ok(master)
     }
 
     fn plan(
         call: &AddOrCheck<'_>,
         keys: &Conf,
-        state: &State,
+        master: &Option<Link>,
         lease: Option<AddResult>,
     ) -> Result<Plan<Self::Step>, CniError> {
-        plan(keys, call.attachment, state, lease)
+        let mut plan = Plan::new(call.attachment, lease, keys.dns.clone());
+        let lower = master.clone().map(|master| (keys.master.side, master));
+        plan.push(Compared::Create(Box::new(Create {
+            kind: Kind::Vlan(keys.settings),
+            lower,
+            mtu_bytes: keys.mtu_bytes,
+            mac: None,
+        })));
+        plan.refuse_mtu(keys.mtu_bytes)?;
+        plan.push_container(Options::default())?;
+        Ok(plan)
     }
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
@@ -98,25 +103,3 @@ impl InterfacePlugin for Vlan {
         stacked::refuse_mtu_above(&master.name, master.mtu_bytes, conf.mtu_bytes)
     }
 }
-
-fn plan(
-    conf: &Conf,
-    attachment: &Attachment,
-    state: &State,
-    lease: Option<AddResult>,
-) -> Result<Plan<NoStep<State>>, CniError> {
-    let mut plan = Plan::new(attachment, lease, conf.dns.clone());
-    let lower = state.master.clone().map(|master| (conf.master.side, master));
-    plan.push(Compared::Create(Box::new(Create {
-        kind: Kind::Vlan(conf.settings),
-        lower,
-        mtu_bytes: conf.mtu_bytes,
-        mac: None,
-    })));
-    plan.refuse_mtu(conf.mtu_bytes)?;
-    plan.push_container(Options::default())?;
-    Ok(plan)
-}
-
-#[cfg(test)]
-mod tests;

@@ -58,35 +58,3 @@ impl FromAnyConf for Removal {
         Self { table: object.find(&["table"]), gateways: object.find(&["gateways"]).unwrap_or_default() }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn read(own: &Value) -> Result<Conf, String> {
-        let mut all = json!({"name": "n"});
-        all.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
-        let object = ConfObject::parse(all.to_string().as_bytes()).unwrap();
-        Conf::from_conf(&object).map_err(|error| error.msg.replace("cannot use network config: ", ""))
-    }
-
-    #[test]
-    fn a_family_has_one_gateway_and_tables_begin_with_1() {
-        assert_eq!(read(&json!({})), Ok(Conf::default()));
-        assert_eq!(read(&json!({"gateways": ["10.0.0.1", "fd00::1"]})).unwrap().gateways.len(), 2);
-        for (own, expected) in [
-            (
-                json!({"gateways": ["10.0.0.1", "10.0.0.2"]}),
-                "key gateways has \"10.0.0.2\": a family has one gateway at most",
-            ),
-            (json!({"gateways": ["10.0.0.1/24"]}), "key gateways has \"10.0.0.1/24\": it is no IP address"),
-            (json!({"gateways": ["0.0.0.0"]}), "key gateways has \"0.0.0.0\": it is the address of no gateway"),
-            (json!({"gateways": ["10.0.0.1", "::"]}), "key gateways has \"::\": it is the address of no gateway"),
-            (json!({"table": 0}), "key table = 0: tables are numbered from 1"),
-            (json!({"table": -1}), "key table = -1: expected a whole number from 0 to 4294967295"),
-        ] {
-            assert_eq!(read(&own).unwrap_err(), expected);
-        }
-    }
-}

@@ -41,26 +41,3 @@ impl FromAnyConf for Name {
         Self(text.and_then(|text| LinkName::parse(&text).ok()))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn read(own: &Value) -> Result<Conf, String> {
-        let mut all = json!({"name": "n"});
-        all.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
-        let object = ConfObject::parse(all.to_string().as_bytes()).unwrap();
-        Conf::from_conf(&object).map_err(|error| error.msg.replace("cannot use network config: ", ""))
-    }
-
-    #[test]
-    fn a_vrf_needs_a_name_that_a_link_can_have() {
-        assert_eq!(read(&json!({"vrfname": "blue", "table": 0})).unwrap().table, None);
-        assert_eq!(read(&json!({"vrfname": "blue", "table": 7})).unwrap().table, Some(7));
-        assert_eq!(read(&json!({})).unwrap_err(), "key vrfname is missing");
-        for bad in ["sixteen-letters-", "a/b", "a b", "eth%d"] {
-            assert!(read(&json!({"vrfname": bad})).unwrap_err().starts_with(&format!("key vrfname = {bad:?}: ")));
-        }
-    }
-}

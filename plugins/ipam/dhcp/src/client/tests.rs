@@ -49,27 +49,6 @@ fn bound() -> Client {
 }
 
 #[test]
-fn first_offer_is_requested_of_its_server() {
-    let mut client = client();
-    let (kind, to, xid) = sent(&client.wake(at(0), 0).unwrap()).unwrap();
-    assert_eq!((kind, to), (1, To::Anyone));
-    let requested = client.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
-    assert_eq!(sent(&requested), Some((3, To::Anyone, xid)));
-    // A second offer, an acknowledgement of another server and one to another exchange change nothing.
-    for ignored in [
-        said(MessageType::Offer, 2, 10, xid),
-        said(MessageType::Ack, 2, 10, xid),
-        said(MessageType::Nak, 2, 10, xid),
-        said(MessageType::Ack, SERVER, 9, xid + 1),
-    ] {
-        assert_eq!(client.receive(&ignored, at(0), 0).unwrap(), Actions::default());
-    }
-    let done = client.receive(&said(MessageType::Ack, SERVER, 9, xid), at(1), 0).unwrap();
-    assert!(matches!(done.event, Some(Event::Bound(_))));
-    assert_eq!(client.wakes(), at(50), "it counts from the request, not from the answer");
-}
-
-#[test]
 fn silent_servers_are_asked_quickly_then_ever_more_slowly() {
     let mut client = client();
     let mut pauses = Vec::new();
@@ -93,33 +72,6 @@ fn offer_that_is_not_acknowledged_is_given_up_after_the_timeout() {
         kinds.extend(sent(&client.wake(client.wakes(), 1000).unwrap()).map(|(kind, _, _)| kind));
     }
     assert!(kinds.starts_with(&[3, 3, 3]) && kinds.contains(&1), "{kinds:?}");
-}
-
-#[test]
-fn lease_is_renewed_with_its_server_then_with_any() {
-    let mut client = bound();
-    let (from, server) = (Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 0, 1));
-    let (kind, to, xid) = sent(&client.wake(at(50), 0).unwrap()).unwrap();
-    assert_eq!((kind, to), (3, To::Server { from, server }));
-    let (_, to, later) = sent(&client.wake(at(85), 0).unwrap()).unwrap();
-    assert_eq!(to, To::Everyone(from));
-    assert_ne!(xid, later);
-    let done = client.receive(&said(MessageType::Ack, 2, 9, later), at(86), 0).unwrap();
-    assert!(matches!(done.event, Some(Event::Bound(_))));
-    assert_eq!(client.wakes(), at(135));
-}
-
-#[test]
-fn lease_ends_and_is_looked_for_again() {
-    let mut client = bound();
-    client.wake(at(50), 0).unwrap();
-    let lost = client.wake(at(100), 1000).unwrap();
-    assert!(matches!(lost, Actions { send: None, event: Some(Event::Lost { is_refused: false, .. }) }), "{lost:?}");
-    assert_eq!(client.wakes(), at(102));
-    let again = client.wake(at(102), 0).unwrap();
-    let (_, bytes) = again.send.as_ref().unwrap();
-    assert_eq!(sent(&again).map(|(kind, _, _)| kind), Some(1));
-    assert!(bytes.windows(6).any(|option| option == [50, 4, 10, 0, 0, 9]), "it asks for the same address");
 }
 
 #[test]

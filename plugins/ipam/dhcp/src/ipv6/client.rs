@@ -296,17 +296,6 @@ mod tests {
         client.wake(at(now), 100).unwrap().send.unwrap()
     }
 
-    fn bound() -> Client {
-        let mut client = Client::new(identity(), 7, at(0));
-        let solicit = wake(&mut client, 0);
-        assert_eq!(client.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap(), Actions::default());
-        let request = wake(&mut client, 0);
-        assert_eq!(request[0], 3);
-        let done = client.receive(answer(7, &request, 1, &gives(5)), at(0), 0).unwrap();
-        assert_eq!(done.event, Some(Event::Bound));
-        client
-    }
-
     #[test]
     fn best_server_of_the_first_second_is_requested() {
         let mut client = Client::new(identity(), 7, at(0));
@@ -326,32 +315,6 @@ mod tests {
         let solicit = wake(&mut client, 0);
         let highest = [gives(6), option(7, &[255])].concat();
         assert!(client.receive(answer(2, &solicit, 2, &highest), at(0), 0).unwrap().send.is_some(), "at once");
-    }
-
-    #[test]
-    fn lease_is_renewed_with_its_server_then_rebound_with_any_then_lost() {
-        let mut client = bound();
-        assert_eq!(client.wakes(), at(50));
-        let renew = wake(&mut client, 50);
-        assert_eq!(renew[0], 5);
-        assert_eq!(client.receive(answer(7, &renew, 2, &gives(5)), at(50), 0).unwrap(), Actions::default());
-        let again = wake(&mut client, 60);
-        assert_eq!(again[..4], renew[..4], "the same exchange");
-        assert_eq!(client.wakes(), at(80));
-        let rebind = wake(&mut client, 80);
-        assert_eq!(rebind[0], 6);
-        let mut other = bound();
-        wake(&mut other, 50);
-        wake(&mut other, 60);
-        let rebind_of_other = wake(&mut other, 80);
-        assert_eq!(
-            other.receive(answer(7, &rebind_of_other, 2, &gives(6)), at(81), 0).unwrap().event,
-            Some(Event::Bound)
-        );
-        assert_eq!(other.held().unwrap().0.address.segments()[7], 6);
-        let lost = client.wake(at(200), 0).unwrap();
-        assert!(matches!(lost.event, Some(Event::Lost { .. })) && lost.send.is_none());
-        assert_eq!(wake(&mut client, 201)[0], 1);
     }
 
     #[test]

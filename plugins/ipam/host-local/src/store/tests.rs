@@ -59,10 +59,6 @@ impl Node {
         fs::write(self.path(name), content).unwrap();
     }
 
-    fn read(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.path(name)).ok()
-    }
-
     fn add(&self, id: &str) -> Result<String, CniError> {
         self.add_with(id, &self.conf())
     }
@@ -134,26 +130,6 @@ fn reservations_of_the_older_form_are_the_containers() {
     node.del("old");
     node.del("old2");
     assert_eq!(node.reserved(), [""; 0]);
-}
-
-#[test]
-fn what_says_nothing_is_reclaimed_and_all_else_holds() {
-    let node = Node::new(r#""subnet":"10.0.0.0/28""#);
-    node.write("10.0.0.2", "");
-    node.write("10.0.0.3", "\0\0\0\0");
-    let long = format!("{}\r\neth0", "c".repeat(256));
-    let held = ["default_pod:abc", "reserved for the printer", "printer\n", &long];
-    for (name, text) in ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7"].iter().zip(held) {
-        node.write(name, text);
-    }
-    fs::write(node.path("10.0.0.8"), [0xff, 0xfe]).unwrap();
-    fs::create_dir(node.path("10.0.0.9")).unwrap();
-    assert_eq!(node.add("c1").unwrap(), "10.0.0.2");
-    assert_eq!(node.add("c2").unwrap(), "10.0.0.3");
-    assert_eq!(node.add("c3").unwrap(), "10.0.0.10");
-    assert_eq!(node.read("10.0.0.2").unwrap(), "c1\r\neth0");
-    block_on(gc::gc(&node.removal(), &(&[]).into())).unwrap();
-    assert_eq!(node.reserved(), ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.8", "10.0.0.9"], "no ADD wrote these");
 }
 
 #[test]

@@ -1,8 +1,6 @@
 use super::*;
-use cni_filter::Backend;
 use cni_spec::{Code, SpecVersion, json};
-use expect_test::{Expect, expect};
-use interface::conf::Masquerade;
+use expect_test::expect;
 
 fn planned(lease: &str, conf: &Conf) -> Result<Plan, CniError> {
     let lease = AddResult::from_value(&json::parse(lease.as_bytes()).unwrap(), SpecVersion::LATEST).unwrap();
@@ -11,79 +9,28 @@ fn planned(lease: &str, conf: &Conf) -> Result<Plan, CniError> {
 
 const PLAIN: Conf = Conf { masquerade: None, mtu_bytes: None, dns: None };
 
-#[expect(clippy::needless_pass_by_value, reason = "reads as a table")]
-fn check(lease: &str, conf: &Conf, expected: Expect) {
-    expected.assert_eq(&planned(lease, conf).unwrap().to_string());
-}
-
-#[test]
-fn both_families() {
-    check(
-        r#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"},{"address":"fd00::5/64","gateway":"fd00::1"}],
-            "routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}"#,
-        &Conf {
-            masquerade: Some(Masquerade { backend: Backend::Iptables, spared: vec!["10.0.0.0/8".parse().unwrap()] }),
-            mtu_bytes: Some(1400),
-            dns: None,
-        },
-        expect![[r#"
-            ip link add veth0b29d7cd mtu 1400 type veth peer eth0
-            ip link set veth0b29d7cd alias cni:net/c1/eth0
-            masquerade 10.1.0.5/24 fd00::5/64 by rules of iptables, not to 10.0.0.0/8
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-            ip link set veth0b29d7cd up
-            ip address add 10.1.0.1/32 dev veth0b29d7cd
-            ip address add fd00::1/128 dev veth0b29d7cd nodad
-            ip route add 10.1.0.5/32 scope 254 dev veth0b29d7cd
-            ip route add fd00::5/128 scope 254 dev veth0b29d7cd
-            sysctl net/ipv6/conf/lo/disable_ipv6=0
-            sysctl net/ipv6/conf/eth0/disable_ipv6=0
-            sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
-            ip address add 10.1.0.5/24 dev eth0
-            ip link set eth0 up
-            ip address add fd00::5/64 dev eth0
-            wait until fd00::1 answers
-            wait until no address of eth0 is tentative
-            ip route add 10.1.0.1/32 scope 253 src 10.1.0.5 dev eth0
-            ip route add fd00::1/128 scope 253 src fd00::5 dev eth0
-            ip route add default via 10.1.0.1 dev eth0
-            ip route add default (IPv6) via fd00::1 dev eth0
-            ip route del 10.1.0.0/24 scope 253 dev eth0
-            ip route del fd00::/64 metric 256 dev eth0
-            ip route add 10.1.0.0/24 via 10.1.0.1 src 10.1.0.5 dev eth0
-            ip route add fd00::/64 via fd00::1 src fd00::5 dev eth0
-            wait until eth0 can carry packets
-            wait until veth0b29d7cd can carry packets
-            sysctl net/ipv4/ip_forward=1
-            sysctl net/ipv6/conf/all/forwarding=1
-        "#]],
-    );
-}
-
 #[test]
 fn a_route_of_the_lease_to_the_subnet_stands_instead() {
-    check(
-        r#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"}],
-            "routes":[{"dst":"10.1.0.0/24","gw":"10.1.0.1"},{"dst":"10.9.0.0/16","gw":"10.1.0.7"}]}"#,
-        &PLAIN,
-        expect![[r#"
-            ip link add veth0b29d7cd type veth peer eth0
-            ip link set veth0b29d7cd alias cni:net/c1/eth0
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-            ip link set veth0b29d7cd up
-            ip address add 10.1.0.1/32 dev veth0b29d7cd
-            ip route add 10.1.0.5/32 scope 254 dev veth0b29d7cd
-            ip address add 10.1.0.5/24 dev eth0
-            ip link set eth0 up
-            ip route add 10.1.0.1/32 scope 253 src 10.1.0.5 dev eth0
-            ip route add 10.1.0.0/24 via 10.1.0.1 dev eth0
-            ip route add 10.9.0.0/16 via 10.1.0.7 dev eth0
-            ip route del 10.1.0.0/24 scope 253 dev eth0
-            wait until eth0 can carry packets
-            wait until veth0b29d7cd can carry packets
-            sysctl net/ipv4/ip_forward=1
-        "#]],
-    );
+    let lease = r#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"}],
+        "routes":[{"dst":"10.1.0.0/24","gw":"10.1.0.1"},{"dst":"10.9.0.0/16","gw":"10.1.0.7"}]}"#;
+    expect![[r#"
+        ip link add veth0b29d7cd type veth peer eth0
+        ip link set veth0b29d7cd alias cni:net/c1/eth0
+        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+        ip link set veth0b29d7cd up
+        ip address add 10.1.0.1/32 dev veth0b29d7cd
+        ip route add 10.1.0.5/32 scope 254 dev veth0b29d7cd
+        ip address add 10.1.0.5/24 dev eth0
+        ip link set eth0 up
+        ip route add 10.1.0.1/32 scope 253 src 10.1.0.5 dev eth0
+        ip route add 10.1.0.0/24 via 10.1.0.1 dev eth0
+        ip route add 10.9.0.0/16 via 10.1.0.7 dev eth0
+        ip route del 10.1.0.0/24 scope 253 dev eth0
+        wait until eth0 can carry packets
+        wait until veth0b29d7cd can carry packets
+        sysctl net/ipv4/ip_forward=1
+    "#]]
+    .assert_eq(&planned(lease, &PLAIN).unwrap().to_string());
 }
 
 #[test]
