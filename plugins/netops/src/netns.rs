@@ -196,34 +196,20 @@ impl Netns {
     /// `EPERM` without `CAP_SYS_ADMIN` over the namespace; `EINVAL` if the path is another kind of namespace.
     #[expect(clippy::disallowed_methods, reason = "the one place that enters a namespace")]
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
-        let enter = || setns(&self.file, CloneFlags::CLONE_NEWNET);
-        let entered = match WayBack::find() {
-            Some(way_back) => enter().map(|()| {
-                let _returns = way_back;
-                work()
-            }),
-            None => on_thread(|| {
-                enter()?;
-                Ok(work())
-            }),
-        };
-        entered.map_err(|errno| {
+        run_after(|| setns(&self.file, CloneFlags::CLONE_NEWNET), work).map_err(|errno| {
             OpError::errno("enter", format!("network namespace {}", self.path.display()), errno)
                 .request("setns CLONE_NEWNET")
         })
     }
 
-    /// Runs `work` in a new namespace, which `work` may keep alive by [`Netns::current`].
+    /// Runs `work` in a new namespace, as [`Netns::run`] does. `work` may keep it alive by [`Netns::current`].
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`; `ENOSPC` at the limit of namespaces.
     #[expect(clippy::disallowed_methods, reason = "the one place that makes a namespace")]
     pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
-        let made = on_thread(|| {
-            nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
-            Ok(work())
-        });
-        made.map_err(|errno| OpError::errno("create", "network namespace", errno).request("unshare CLONE_NEWNET"))
+        run_after(|| nix::sched::unshare(CloneFlags::CLONE_NEWNET), work)
+            .map_err(|errno| OpError::errno("create", "network namespace", errno).request("unshare CLONE_NEWNET"))
     }
 
     /// A new namespace that is mounted on `path`, a file that this creates: it lives until [`Netns::remove_at`] and the end of all
@@ -337,6 +323,20 @@ fn kind_of_file(mode: u32) -> &'static str {
         nix::libc::S_IFREG => "plain file",
         nix::libc::S_IFDIR => "directory",
         _ => "file of another kind",
+    }
+}
+
+/// Runs `work` behind `enter`, and then returns to the calling thread's own namespace; on a new thread if the way back is closed.
+fn run_after<T: Send>(
+    enter: impl FnOnce() -> Result<(), Errno> + Send,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Errno> {
+    match WayBack::find() {
+        Some(way_back) => enter().map(|()| {
+            let _returns = way_back;
+            work()
+        }),
+        None => on_thread(|| enter().map(|()| work())),
     }
 }
 

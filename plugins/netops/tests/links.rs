@@ -119,20 +119,6 @@ fn links_without_a_lower_link_are_made_in_the_containers_namespace() {
 }
 
 #[test]
-fn a_link_is_made_here_up_and_as_a_port() {
-    on_two(|node, _| {
-        let br0 = lower(node, "br0");
-        let ifb = name("ifb9");
-        let new = NewLink { up: true, master: Some(br0.index), ..NewLink::new(&ifb, Kind::Ifb) };
-        let made = link::create(node.kernel, &new, None);
-        if has("a_link_is_made_here_up_and_as_a_port", Feature::Ifb, &made) {
-            let made = made.unwrap();
-            assert_eq!((made.up, made.master), (true, Some(br0.index)));
-        }
-    });
-}
-
-#[test]
 fn a_refused_setting_leaves_no_link() {
     on_two(|node, container| {
         let below = lower(node, "eth0");

@@ -9,7 +9,7 @@ use netops::route::{self, Route};
 use netops::rule::{self, Rule};
 use netops::tc::htb::{End, Htb};
 use netops::tc::{self, Qdisc, Tbf};
-use netops::{Errno, Kernel, Netns};
+use netops::{Kernel, Netns};
 
 fn on_node(test: impl FnOnce(&Kernel) + Send) {
     Netns::run_in_new(|| test(&Kernel::host().unwrap())).unwrap();
@@ -26,25 +26,6 @@ fn printed(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
-}
-
-#[test]
-fn a_rule_is_added_once_listed_and_deleted() {
-    on_node(|net| {
-        for source in ["10.1.0.5/32", "fd00::5/128"] {
-            let rule = Rule { source: source.parse().unwrap(), table: 1000, priority: None };
-            net.run(rule::add(&rule)).unwrap();
-            let listed = rule::list(net, rule.source.into()).unwrap();
-            let found = listed.iter().find(|listed| listed.source == Some(rule.source)).unwrap();
-            assert_eq!((found.table, found.is_narrower), (Some(1000), false));
-            let same = Rule { priority: Some(found.priority), ..rule };
-            assert_eq!(net.run(rule::add(&same)).unwrap_err().os_errno(), Some(Errno::EEXIST));
-            let other = Rule { table: 1001, ..rule };
-            assert!(net.run(rule::delete(&other)).unwrap_err().is_absent());
-            net.run(rule::delete(&rule)).unwrap();
-            assert!(net.run(rule::delete(&rule)).unwrap_err().is_absent());
-        }
-    });
 }
 
 #[test]

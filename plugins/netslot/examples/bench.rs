@@ -8,6 +8,8 @@ use std::net::TcpListener;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use netops::Kernel;
+use netops::link::{Veth, create_free_veth};
 use netslot::{Egress, Netns, Pool, Slot, Spec};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -28,6 +30,7 @@ fn main() {
     outside.add_address("eth0", "192.0.2.2/24");
     take();
     at_once();
+    floor();
     refill();
     destroy();
     many(&node, &outside);
@@ -83,12 +86,29 @@ fn cpu() -> i64 {
     (used.user_time() + used.system_time()).num_microseconds()
 }
 
-fn refill() {
+/// Makes 500, and prints how many a second that is.
+fn print_rate<T>(what: &str, make: impl FnOnce() -> T) -> T {
     let before = cpu();
-    let (pool, time) = timed(|| pool(500));
+    let (made, time) = timed(make);
     let (rate, each) = (500.0 / time.as_secs_f64(), (cpu() - before) / 500);
-    println!("make 500 slots ahead of demand: {rate:.0} a second, {each} us of CPU each");
-    pool.close().unwrap();
+    println!("make 500 {what}: {rate:.0} a second, {each} us of CPU each");
+    made
+}
+
+/// What the kernel needs in any case.
+fn floor() {
+    let host = Kernel::host().unwrap();
+    let one = |n| {
+        let (netns, name) = (Netns::create().unwrap(), format!("floor{n}"));
+        let veth = Veth { peer_netns: Some(&netns), queues: Some(1), ..Veth::new(&name, "eth0") };
+        create_free_veth(&host, &veth).unwrap();
+        netns
+    };
+    print_rate("namespaces with a veth each and nothing else", || (0..500).map(one).collect::<Vec<_>>());
+}
+
+fn refill() {
+    print_rate("slots ahead of demand", || pool(500)).close().unwrap();
 }
 
 /// Sets the limit of namespaces to the number of those that there are; returns the limit before.

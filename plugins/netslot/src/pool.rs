@@ -1,4 +1,4 @@
-//! The pool: slots that are ready before they are wanted, made by one thread and destroyed by another.
+//! The pool: slots that are ready before they are wanted, made by two threads and destroyed by another.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,12 +56,17 @@ struct State {
     taken: usize,
     /// Slots that are being made or destroyed.
     busy: usize,
+    /// Those that are being made ahead of demand.
+    making: usize,
     /// Why the last slot could not be made ahead of demand: the next one is made at the next demand.
     failure: Option<OpError>,
     /// What could not be destroyed.
     left: Vec<OpError>,
     is_closed: bool,
 }
+
+/// The kernel makes two namespaces at a time, and one link.
+const MAKERS: usize = 2;
 
 /// A slot that is to be destroyed.
 #[derive(Debug, Clone, Copy)]
@@ -133,7 +138,9 @@ impl Pool {
             _lock: lock,
         });
         let mut pool = Self { shared, threads: Vec::new() };
-        pool.start("netslot-make", Shared::refill)?;
+        for _ in 0..pool.shared.spec.ready.min(MAKERS) {
+            pool.start("netslot-make", Shared::refill)?;
+        }
         pool.start("netslot-end", Shared::reap)?;
         Ok(pool)
     }
@@ -272,16 +279,16 @@ impl Shared {
     fn refill(&self, host: &Kernel) {
         let mut state = locked(&self.state);
         while !state.is_closed {
-            let is_wanted = state.ready.len() < self.spec.ready && state.failure.is_none();
+            let is_wanted = state.ready.len() + state.making < self.spec.ready && state.failure.is_none();
             let Some(index) = is_wanted.then(|| state.number(self.spec.slots_max)).flatten() else {
                 state = self.wanted.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            state.busy += 1;
+            (state.busy, state.making) = (state.busy + 1, state.making + 1);
             drop(state);
             let made = self.make(host, index);
             state = locked(&self.state);
-            state.busy -= 1;
+            (state.busy, state.making) = (state.busy - 1, state.making - 1);
             match made {
                 Ok(()) if state.is_closed => state.dropped.push(Gone { index, may_have_ports: false }),
                 Ok(()) => state.ready.push_back(index),

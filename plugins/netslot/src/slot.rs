@@ -226,10 +226,17 @@ impl Shared {
         let addresses: Vec<_> = self.spec.addresses(index).into_iter().map(|address| address.ip()).collect();
         let gateways = self.spec.gateways();
         let link = self.interface(host, index, netns)?;
-        if self.spec.device == Device::Veth {
-            let inside = Kernel::in_netns(netns)?;
-            let eth0 = link::get(&inside, &Target::named(INSIDE))?;
-            let up = Settings { up: Some(true), ..Settings::default() };
+        let up = Settings { up: Some(true), ..Settings::default() };
+        let mut own = vec![link::set(&(&link).into(), &up)];
+        own.extend(gateways.iter().map(|ip| addr::add(&link, &address(*ip))));
+        own.extend(addresses.iter().map(|ip| route::add_only(&on_link(*ip, &link))));
+        if ensure(host, own)? {
+            // A route that is there may be another's, which leads elsewhere.
+            let link = Link { up: true, ..link.clone() };
+            expect_side(host, &link, &gateways, &addresses)?;
+        }
+        if let (Device::Veth, Some(index)) = (self.spec.device, link.peer) {
+            let (inside, eth0) = (Kernel::in_netns(netns)?, Link { index, name: INSIDE.into(), ..Link::default() });
             let mut requests = vec![link::set(&Target::named("lo"), &up)];
             requests.extend(addresses.iter().map(|ip| addr::add(&eth0, &address(*ip))));
             requests.push(link::set(&(&eth0).into(), &up));
@@ -238,11 +245,6 @@ impl Shared {
                 requests.extend(by_default(*gateway, &eth0).map(|route| route::add_only(&route)));
             }
             ensure(&inside, requests)?;
-        }
-        let own = gateways.iter().map(|ip| addr::add(&link, &address(*ip)));
-        if ensure(host, own.chain(addresses.iter().map(|ip| route::add_only(&on_link(*ip, &link)))).collect())? {
-            // A route that is there may be another's, which leads elsewhere.
-            expect_side(host, &link, &gateways, &addresses)?;
         }
         Ok(())
     }
@@ -264,7 +266,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// The link on the node, up. It is made unless it is there.
+    /// The link on the node. It is made unless it is there.
     fn interface(&self, host: &Kernel, index: u32, netns: &Netns) -> OpResult<Link> {
         let (link, alias) = (self.marks.link(index), self.marks.alias(index));
         let [_, a, b, c] = index.to_be_bytes();
@@ -272,7 +274,7 @@ impl Shared {
         let make = || match self.spec.device {
             Device::Veth => {
                 let mut veth = Veth::new(&link, INSIDE);
-                (veth.alias, veth.mtu_bytes) = (&alias, self.spec.mtu_bytes);
+                (veth.alias, veth.mtu_bytes, veth.queues) = (&alias, self.spec.mtu_bytes, Some(1));
                 (veth.mac, veth.peer_mac, veth.peer_netns) = (Some(mac(1)), Some(mac(2)), Some(netns));
                 create_veth(host, &veth)
             }
@@ -293,8 +295,7 @@ impl Shared {
             let key = Key::of_link("ipv6", &link, "disable_ipv6")?;
             self.host_netns.run(|| sysctl::set(&key, "1", Need::WhereWritable))??;
         }
-        let up = Settings { up: Some(true), ..Settings::default() };
-        link::set_and_get(host, &(&found).into(), &up)
+        Ok(found)
     }
 
     /// Compares the interface, its addresses and routes with what [`Shared::make`] makes.

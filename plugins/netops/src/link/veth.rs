@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkAttribute::{NumRxQueues, NumTxQueues};
 use netlink_packet_route::link::{InfoData, InfoVeth};
 use nix::errno::Errno;
 use rtnetlink::{LinkUnspec, LinkVeth};
@@ -36,14 +37,17 @@ pub struct Veth<'a> {
     pub peer_mac: Option<Mac>,
     /// The namespace of the peer; `None`: this one.
     pub peer_netns: Option<&'a Netns>,
+    /// The number of queues of both ends, in each direction; `None`: one for each processor, which costs as much as the rest of the pair
+    /// and is of use only to XDP.
+    pub queues: Option<u32>,
 }
 
 impl<'a> Veth<'a> {
     /// A pair with these names and the kernel's defaults, both ends in the namespace of the request.
     #[must_use]
     pub fn new(name: &'a str, peer_name: &'a str) -> Self {
-        let (mac, peer_mac, peer_netns) = (None, None, None);
-        Self { name, master: None, alias: "", mtu_bytes: None, up: false, mac, peer_name, peer_mac, peer_netns }
+        let (mac, peer_mac, peer_netns, queues) = (None, None, None, None);
+        Self { name, master: None, alias: "", mtu_bytes: None, up: false, mac, peer_name, peer_mac, peer_netns, queues }
     }
 }
 
@@ -102,6 +106,10 @@ fn new_veth(veth: &Veth<'_>) -> Request {
     if let Some(mtu) = veth.mtu_bytes {
         peer = peer.mtu(mtu);
         message = message.mtu(mtu);
+    }
+    for queues in veth.queues.iter().flat_map(|count| [NumTxQueues(*count), NumRxQueues(*count)]) {
+        peer = peer.append_extra_attribute(queues.clone());
+        message = message.append_extra_attribute(queues);
     }
     if veth.up {
         message = message.up();
