@@ -200,6 +200,8 @@ fn a_link_stays_where_the_new_name_is_taken() {
 
 #[test]
 fn a_link_in_a_container_is_removed_from_there_and_a_second_removal_succeeds() {
+    // A removal notes its helper in `/run`, which is the node's own here.
+    let _node = testns::Node::new();
     on_two(|node, container| {
         let below = lower(node, "br0");
         let eth0 = name("eth0");
