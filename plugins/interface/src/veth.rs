@@ -30,6 +30,7 @@ pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link
         peer_name: &stage.names.container,
         peer_mac: veth.mac,
         peer_netns: Some(netns),
+        queues: None,
     };
     let made = match stage.is_host_name_free {
         true => link::create_free_veth(host, &new),
