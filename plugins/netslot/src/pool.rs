@@ -56,7 +56,7 @@ struct State {
     taken: usize,
     /// Slots that are being made or destroyed.
     busy: usize,
-    /// Those that are being made ahead of demand.
+    /// Slots that are being made ahead of demand.
     making: usize,
     /// Why the last slot could not be made ahead of demand: the next one is made at the next demand.
     failure: Option<OpError>,
