@@ -1,6 +1,7 @@
 //! The private folders of a node, and the checks that protect the host's.
 
-use std::fs;
+use std::cell::RefCell;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -45,8 +46,25 @@ fn refusal_by(uid_map: &str, command_line: &str) -> Option<String> {
     ))
 }
 
-/// Moves the thread into new mount and network namespaces of its own.
+thread_local! {
+    /// Where the thread's first node began.
+    static FIRST: RefCell<Option<File>> = const { RefCell::new(None) };
+}
+
+/// Moves the thread into new mount and network namespaces of its own. Those of its node before, with all files, end with the last process
+/// in them: they are not copied.
 pub(crate) fn leave() {
+    let folder = std::env::current_dir().must("find the working folder");
+    FIRST.with_borrow_mut(|first| match first {
+        Some(first) => {
+            // Threads that it has started have its root and working folder until then.
+            nix::sched::unshare(CloneFlags::CLONE_FS).must("leave the working folder of other threads");
+            nix::sched::setns(first, CloneFlags::CLONE_NEWNS)
+                .must("return to the mount namespace of the thread's first node");
+            std::env::set_current_dir(&folder).must("return to the working folder");
+        }
+        None => *first = Some(File::open("/proc/thread-self/ns/mnt").must("open the mount namespace")),
+    });
     let namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET;
     nix::sched::unshare(namespaces).must("make a mount and a network namespace (needs root in a user namespace)");
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
