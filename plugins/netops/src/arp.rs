@@ -84,3 +84,27 @@ fn about(address: Ipv4Addr) -> [SockFilter; 6] {
         statement(BPF_RET | BPF_K, 0),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 5]);
+
+    #[test]
+    fn a_station_that_probes_or_has_the_address_holds_it() {
+        let bytes = probe(MAC, ADDRESS);
+        assert_eq!(holder(&bytes, ADDRESS), Some(MAC));
+        assert_eq!(holder(&bytes, Ipv4Addr::new(10, 0, 0, 8)), None);
+        assert_eq!(holder(&bytes, Ipv4Addr::UNSPECIFIED), Some(MAC), "the sender's address of a probe");
+        let mut reply = bytes.clone();
+        reply[21] = 2;
+        assert_eq!(holder(&reply, ADDRESS), None, "an answer about the address is not of its holder");
+        reply[28..32].copy_from_slice(&ADDRESS.octets());
+        assert_eq!(holder(&reply, ADDRESS), Some(MAC));
+        for length in 0..bytes.len() {
+            assert_eq!(holder(&bytes[..length], ADDRESS), None);
+        }
+    }
+}
