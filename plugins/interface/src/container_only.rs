@@ -131,3 +131,39 @@ pub(crate) fn has_mark_of_another(attachment: &Attachment, link: &Link) -> bool 
     }
     Mark::of_link(link).is_some_and(|mark| mark.is_hashed() || mark.attachment().is_some())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_of_another_container_network_or_interface_is_anothers() {
+        let own = Attachment::parse("net", "c1", "eth0").unwrap();
+        let is_anothers = |alias: &str| {
+            let link = Link { name: "eth0".into(), alias: Some(alias.into()), ..Link::default() };
+            has_mark_of_another(&own, &link)
+        };
+        for mark in ["cni:other/c1/eth0", "cni:other/c2/eth0", "cni:net/c2/eth0", "cni:net/c1/eth1", "cni:#0/#1"] {
+            assert!(is_anothers(mark), "{mark}");
+        }
+        for none in ["cni:net/c1/eth0", "cni:x/y", "free text", ""] {
+            assert!(!is_anothers(none), "{none}");
+        }
+    }
+
+    #[test]
+    fn only_an_alias_of_this_container_keeps_a_lost_link() {
+        let own = Attachment::parse("net", "c1", "eth0").unwrap();
+        let keeps = |alias: &str, is_mounted: bool| {
+            let link = Link { name: "evil".into(), alias: Some(alias.into()), ..Link::default() };
+            may_be_anothers(&own, &link, is_mounted)
+        };
+        for alias in ["cni:other/c1/eth0", "cni:net/c1/net1", "cni:net/#12ab", "cni:#12ab/c1/eth0"] {
+            assert!(keeps(alias, true) && keeps(alias, false), "{alias}");
+        }
+        assert!(!keeps("cni:net/c2/eth0", true) && keeps("cni:net/c2/eth0", false));
+        for alias in ["", "x", "cni:x/y", "cni:a/b/c/d#"] {
+            assert!(!keeps(alias, true), "{alias}");
+        }
+    }
+}

@@ -185,3 +185,18 @@ pub(crate) fn mac_of_result(attachment: &Attachment, prev: Option<&AddResult>) -
     let prev = prev?;
     prev.interfaces.get(container_end(prev, attachment)?)?.mac.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hosts_end_that_no_link_can_be_is_none() {
+        let attachment = Attachment::parse("n", "c", "eth0").unwrap();
+        for (name, end) in [("vethours", Some("vethours")), ("sixteen-letters-", None), ("", None), ("a/b", None)] {
+            let inside = Interface::new("eth0").sandbox("/ns");
+            let prev = AddResult::default().interface(Interface::new(name)).interface(inside);
+            assert_eq!(host_end(&prev, &attachment).map(|entry| entry.name.as_str()), end, "{name:?}");
+        }
+    }
+}

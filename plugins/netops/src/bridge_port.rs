@@ -193,17 +193,3 @@ pub(crate) fn vlans_in(attribute: &LinkAttribute) -> Vec<Vlans> {
     };
     specs.iter().filter_map(info).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_of_one_kind_are_a_range() {
-        let tagged = |id| Vlans::tagged(id, id);
-        let untagged = |id| Vlans { untagged: true, ..tagged(id) };
-        let each = [tagged(1), tagged(2), tagged(3), untagged(4), untagged(5), Vlans::access(6), tagged(7), tagged(9)];
-        let text: Vec<String> = ranges(&each).iter().map(ToString::to_string).collect();
-        assert_eq!(text, ["vid 1-3", "vid 4-5 untagged", "vid 6 pvid untagged", "vid 7", "vid 9"]);
-    }
-}
