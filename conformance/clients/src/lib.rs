@@ -6,7 +6,7 @@
 //! as a test would.
 //!
 //! ```no_run
-//! let Some(node) = clients::RuntimeNode::with(clients::Whose::Ours, &["containerd", "ctr", "runc"]) else {
+//! let Some(node) = clients::RuntimeNode::with(&["containerd", "ctr", "runc"]) else {
 //!     return; // it said SKIP, and why
 //! };
 //! let image = clients::Image::busybox(&node, "localhost/busybox:1", &["sh"]);
@@ -19,5 +19,4 @@ mod image;
 mod runtime_node;
 
 pub use image::Image;
-pub use runtime_node::{Cached, RuntimeNode, Whose};
-pub use runtime_node::{DEADLINE, until};
+pub use runtime_node::{Cached, DEADLINE, RuntimeNode, until};

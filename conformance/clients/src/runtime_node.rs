@@ -2,7 +2,6 @@
 
 use nix::mount::{MsFlags, mount};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -12,13 +11,6 @@ use testns::{Node, Subject, skip};
 
 /// Where Debian has the runtimes and what they call.
 const PROGRAM_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
-
-/// The side whose plugins a node has under the names that both sides have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    Ours,
-    Reference,
-}
 
 /// A [`Node`] that a container runtime can be installed on.
 ///
@@ -37,7 +29,7 @@ pub struct Cached {
 impl RuntimeNode {
     /// A node with plugins, if these programs are installed and containers can be started; else says `SKIP` and why.
     #[track_caller]
-    pub fn with(whose: Whose, programs: &[&str]) -> Option<Self> {
+    pub fn with(programs: &[&str]) -> Option<Self> {
         if let Some(why) = obstacle(programs) {
             let test = std::thread::current();
             skip(test.name().unwrap_or("test"), &why);
@@ -47,7 +39,7 @@ impl RuntimeNode {
         mount_hierarchies();
         cover("/opt");
         let runtime_node = Self { node };
-        runtime_node.install(whose);
+        runtime_node.install();
         runtime_node.node.remember();
         Some(runtime_node)
     }
@@ -67,35 +59,15 @@ impl RuntimeNode {
         Path::new("/opt/cni/bin")
     }
 
-    /// Puts one side's plugins in place of the other's, as an upgrade or its reversal does. The folder then has no others.
-    pub fn install(&self, whose: Whose) {
-        let subject = match whose {
-            Whose::Ours => Subject::ours(),
-            Whose::Reference => Subject::Folder(testns::find_reference().expect("the reference's plugins").into()),
-        };
+    /// Copies the executable once, and links each plugin's name to it, as `cnitool install --link hard` does.
+    fn install(&self) {
         fs::create_dir_all(self.plugin_dir()).unwrap();
-        let executables = subject.executables();
-        // Copy each file once, and link to it, as `cnitool install --link hard` does.
-        let mut copies: BTreeMap<&Path, &str> = BTreeMap::new();
-        for (name, executable) in &executables {
-            match copies.get(executable.as_path()) {
-                Some(copy) => self.put(name, |path| fs::hard_link(self.plugin_dir().join(copy), path)),
-                None => self.put(name, |path| fs::copy(executable, path).map(drop)),
-            }
-            copies.entry(executable).or_insert(name);
+        let copy = self.plugin_dir().join("loopback");
+        fs::copy(testns::plugins(), &copy).unwrap();
+        let names = Subject::ours().executables().into_iter().map(|(name, _)| name);
+        for name in names.filter(|name| name != "loopback") {
+            fs::hard_link(&copy, self.plugin_dir().join(name)).unwrap();
         }
-        for entry in fs::read_dir(self.plugin_dir()).unwrap().map(Result::unwrap) {
-            if !executables.iter().any(|(name, _)| entry.file_name() == name.as_str()) {
-                fs::remove_file(entry.path()).unwrap();
-            }
-        }
-    }
-
-    /// Makes a file beside the one of that name and renames it: a runtime finds one or the other, never none.
-    fn put(&self, name: impl AsRef<Path>, make: impl FnOnce(&Path) -> std::io::Result<()>) {
-        let new = self.plugin_dir().join(".new");
-        make(&new).unwrap();
-        fs::rename(new, self.plugin_dir().join(name)).unwrap();
     }
 
     /// Writes a network list into a configuration folder, which is made if need be.
@@ -150,9 +122,6 @@ fn obstacle(programs: &[&str]) -> Option<String> {
     let uids = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     if uids.split_whitespace().ne(["0", "0", "4294967295"]) || !nix::unistd::geteuid().is_root() {
         return Some("needs the machine's root: conformance/clients/run, as root".to_owned());
-    }
-    if testns::find_reference().is_none() {
-        return Some("no reference plugins: conformance/fetch-reference fetches them".to_owned());
     }
     let programs = programs.iter().chain(&["busybox", "tar"]);
     let mut missing = programs.filter(|program| find_program(program).is_none());

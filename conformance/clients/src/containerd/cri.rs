@@ -95,14 +95,9 @@ impl<'daemon> Cri<'daemon> {
         std::iter::once(network.ip).chain(others).collect()
     }
 
-    pub fn try_stop(&self, pod: &Pod) -> Result<(), Refusal> {
-        let _: Nothing = self.runtime("StopPodSandbox", &Id { id: pod.id.clone() })?;
-        Ok(())
-    }
-
     #[track_caller]
     pub fn stop(&self, pod: &Pod) {
-        self.try_stop(pod).unwrap_or_else(|refusal| panic!("StopPodSandbox: {refusal}"));
+        let _: Nothing = self.must("StopPodSandbox", &Id { id: pod.id.clone() });
     }
 
     #[track_caller]

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-use crate::{DEADLINE, Image, RuntimeNode, Whose};
+use crate::{DEADLINE, Image, RuntimeNode};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testns::{Output, run};
@@ -31,21 +31,9 @@ impl Daemon {
     /// Starts it on a node with our plugins; says `SKIP` and why where that cannot be.
     #[track_caller]
     pub fn start() -> Option<Self> {
-        Self::start_with(Whose::Ours)
-    }
-
-    #[track_caller]
-    pub fn start_with(whose: Whose) -> Option<Self> {
-        let node = RuntimeNode::with(whose, &["containerd", "containerd-shim-runc-v2", "ctr", "runc"])?;
+        let node = RuntimeNode::with(&["containerd", "containerd-shim-runc-v2", "ctr", "runc"])?;
         let process = spawn(&node);
         Some(Self { process, node })
-    }
-
-    /// Kills it in the middle of whatever it does and starts it again, as after a crash. Containers go on running.
-    pub fn crash_and_start(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-        self.process = spawn(&self.node);
     }
 
     pub fn socket(&self) -> PathBuf {

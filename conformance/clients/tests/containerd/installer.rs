@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use clients::Image;
 use clients::containerd::runtime_v1::PodSandboxConfig;
 use clients::containerd::{Cri, Daemon};
-use clients::{Image, until};
 use testns::Subject;
 
 use crate::cri::with_network;
@@ -63,19 +62,6 @@ fn releases(daemon: &Daemon) -> Vec<&'static str> {
     names.map(release).collect()
 }
 
-/// Folders of installations that are not over.
-fn stages(daemon: &Daemon) -> Vec<PathBuf> {
-    let entries = fs::read_dir(daemon.plugin_dir()).unwrap().map(|entry| entry.unwrap().path());
-    let is_stage =
-        |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(".cni-install-") && path.is_dir();
-    entries.filter(is_stage).collect()
-}
-
-/// How many new files an installation has ready.
-fn ready(stage: &Path) -> usize {
-    fs::read_dir(stage.join("new")).map_or(0, Iterator::count)
-}
-
 #[test]
 fn pods_start_with_what_an_image_installs() {
     let Some(daemon) = Daemon::start() else { return };
@@ -102,30 +88,4 @@ fn pods_start_with_what_an_image_installs() {
     }
     assert!(releases(&daemon).iter().all(|release| *release == "second"));
     assert!(pods > 1, "no pod came while the newer release was installed");
-}
-
-/// Killed before the first new file, between two, and when the last one is there.
-#[test]
-fn pods_start_after_an_image_was_killed_while_it_installed() {
-    let Some(daemon) = Daemon::start() else { return };
-    let cri = with_network(&daemon);
-    for release in RELEASES {
-        import(&daemon, release);
-    }
-    install(&daemon, "first");
-    for (round, least) in [0, 1, 9, 19].into_iter().enumerate() {
-        let mut installer = begin(&daemon, "second");
-        // An installation that was faster is killed when it is over.
-        until("an installation", || {
-            let is_there = stages(&daemon).iter().any(|stage| ready(stage) >= least);
-            (is_there || installer.try_wait().unwrap().is_some()).then_some(())
-        });
-        daemon.run_ctr(&["task", "kill", "--signal", "KILL", "installer"]);
-        installer.wait().unwrap();
-        releases(&daemon);
-        pod_comes_and_goes(&daemon, &cri, &format!("after-{round}"));
-    }
-    install(&daemon, "second");
-    assert_eq!(stages(&daemon), [""; 0].map(PathBuf::from));
-    assert!(releases(&daemon).iter().all(|release| *release == "second"));
 }

@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use clients::containerd::Daemon;
 use clients::containerd::runtime_v1::{DnsConfig, PodSandboxConfig, PortMapping};
+use clients::{DEADLINE, until};
 use serde_json::{Value, json};
+use testns::Namespace;
 
 use crate::cri::with_list;
-use crate::{networks, ports};
+use crate::networks;
 
 /// Ports, bandwidth and DNS of a pod reach the plugins, and do what they should.
 #[test]
@@ -17,7 +21,7 @@ fn ports_bandwidth_and_dns_arrive() {
     let Some(daemon) = Daemon::start() else { return };
     let (control_file, log) = (daemon.work_dir().join("noop.json"), daemon.work_dir().join("noop.log"));
     let cri = with_list(&daemon, &networks::recorded(&control_file, &log));
-    let outside = ports::outside(&daemon);
+    let outside = outside(&daemon);
     let pod = cri.run_pod(PodSandboxConfig {
         port_mappings: vec![PortMapping { container_port: 80, host_port: 8080 }],
         annotations: bandwidth_limits(),
@@ -29,7 +33,9 @@ fn ports_bandwidth_and_dns_arrive() {
         ..PodSandboxConfig::named(&daemon, "server")
     });
     let container = cri.start_container(&pod, &["nc", "-ll", "-p", "80", "-e", "/bin/hostname"]);
-    assert_eq!(ports::heard_from(&outside, "192.0.2.1:8080"), "server\n");
+    for address in ["192.0.2.1:8080", "[2001:db8::1]:8080"] {
+        assert_eq!(heard_from(&outside, address), "server\n", "{address}");
+    }
     let resolver = cri.exec(&container, &["cat", "/etc/resolv.conf"]);
     assert_eq!(resolver, "search pods.test\nnameserver 10.88.0.53\noptions ndots:3\n");
     let node = daemon.snapshot();
@@ -72,4 +78,34 @@ fn expected_runtime_config() -> Value {
 pub(crate) fn bandwidth_limits() -> HashMap<String, String> {
     let limits = [("kubernetes.io/ingress-bandwidth", "10M"), ("kubernetes.io/egress-bandwidth", "20M")];
     HashMap::from(limits.map(|(key, value)| (key.to_owned(), value.to_owned())))
+}
+
+/// A machine behind the node's uplink, in both families.
+fn outside(daemon: &Daemon) -> Namespace {
+    let outside = daemon.remote("outside");
+    daemon.host().add_veth("uplink", &outside, "eth0");
+    for (namespace, link, addresses) in [
+        (daemon.host(), "uplink", ["192.0.2.1/24", "2001:db8::1/64"]),
+        (&outside, "eth0", ["192.0.2.2/24", "2001:db8::2/64"]),
+    ] {
+        addresses.into_iter().for_each(|address| namespace.add_address(link, address));
+        namespace.set_up(link);
+    }
+    outside.wait_for_addresses();
+    daemon.host().wait_for_addresses();
+    outside
+}
+
+/// The first bytes of a server at `address`, asked from a namespace. It may still be about to listen.
+fn heard_from(namespace: &Namespace, address: &str) -> String {
+    let address: SocketAddr = address.parse().unwrap();
+    until(&format!("an answer from {address}"), || {
+        namespace.enter(|| {
+            let mut stream = TcpStream::connect_timeout(&address, DEADLINE).ok()?;
+            stream.set_read_timeout(Some(DEADLINE)).unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).ok()?;
+            Some(text)
+        })
+    })
 }

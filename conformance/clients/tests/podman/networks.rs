@@ -73,23 +73,6 @@ fn a_running_container_may_join_a_network_and_leave_it() {
     });
 }
 
-/// A container is on two networks from its start: `eth0` and `eth1`, in podman's order.
-#[test]
-fn a_container_may_have_two_networks() {
-    let Some(podman) = Podman::or_skip() else { return };
-    create(&podman, "made");
-    assert_nothing_left(&podman, |podman| {
-        let container = podman.start(&["--network", "podman", "--network", "made"]);
-        let addresses = ["podman", "made"].map(|network| container.address(network));
-        let links = ["eth0", "eth1"].map(|link| container.namespace().global_addresses(link)).concat();
-        for address in &addresses {
-            assert!(links.iter().any(|own| own.split('/').next() == Some(address)), "{address} in {links:?}");
-        }
-        container.remove();
-        [vec![container.id.clone()], addresses.to_vec()].concat()
-    });
-}
-
 /// Stopped and started again, a container is taken off its network and attached anew.
 #[test]
 fn a_container_may_be_restarted() {
