@@ -4,8 +4,6 @@ pub mod plugin;
 pub mod runtime;
 mod trial_options;
 
-pub(crate) use trial_options::FailLevel;
-
 use crate::profile::Role;
 use crate::report::Asked;
 use crate::rule::{Level, Rule, Versions};
@@ -38,8 +36,6 @@ enum What {
     Stress(Box<plugin::Options>),
     /// Test a runtime, which calls plugins. Status as of plugin
     Runtime(Box<runtime::Options>),
-    /// Report runs that are over, one beside the other. Status as if all had been one run
-    Report(report::Options),
     /// Print the specification sentence by sentence, with the rules that ask for it
     Rules,
     /// Tell what a rule asks, of whom, and how it is tried
@@ -74,7 +70,6 @@ pub fn main() -> ExitCode {
         }
         What::Rules => print(&sentences::page::page()).map(|()| ExitCode::SUCCESS),
         What::Explain { rule } => explain(&rule).map(|()| ExitCode::SUCCESS),
-        What::Report(options) => options.run().map(status),
         What::Runtime(options) => options.run().map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
         What::Plugin(options) => options.run(rules::all()).map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
         What::Stress(options) => options.run(stress::rules()).map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),

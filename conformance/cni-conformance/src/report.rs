@@ -3,7 +3,6 @@
 pub(crate) mod document;
 mod findings;
 mod junit;
-mod merge;
 mod table;
 mod tally;
 mod target;
@@ -17,7 +16,6 @@ use std::sync::OnceLock;
 
 pub use document::{Asked, Document, FORMAT, Origin, Tried, Use, VERSION, Who};
 pub use findings::Expected;
-pub use merge::{Options, merged};
 pub use target::{Target, can_be_delivered, deliver};
 
 /// The form of a report.
@@ -29,7 +27,7 @@ pub enum Format {
     Terminal,
     /// JUnit's XML, as Jenkins and GitLab read it
     Junit,
-    /// Everything, for programs, and for `cni-conformance report`
+    /// Everything, for programs
     Json,
     /// A line for each finding, for `--expect`
     Findings,

@@ -91,7 +91,7 @@ impl Options {
         report::deliver(&document, &self.trials.report)?;
         self.trials.tell_slowest(run.reports.iter().map(|report| (report.trial.to_string(), report.milliseconds)));
         Ok(Some(match compared {
-            Ok(()) => document.outcome(self.trials.fail.fail_level),
+            Ok(()) => document.outcome(self.trials.fail_level),
             Err(differences) => {
                 writeln!(std::io::stderr(), "cni-conformance: {differences}").ok();
                 Outcome::Failed

@@ -73,7 +73,7 @@ impl Options {
         let document = self.document(&order, &machine, tried, (began, start.elapsed()));
         report::deliver(&document, &self.trials.report)?;
         self.trials.tell_slowest(took.into_iter());
-        Ok(Some(document.outcome(self.trials.fail.fail_level)))
+        Ok(Some(document.outcome(self.trials.fail_level)))
     }
 
     fn given_driver(&self) -> Result<Option<Driver>, String> {

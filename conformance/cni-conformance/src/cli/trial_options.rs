@@ -12,15 +12,6 @@ use std::time::{Duration, SystemTime};
 /// namespaces to end, and more only take each other's time.
 const JOBS_PER_PROCESSOR: usize = 3;
 
-/// The findings that fail a run.
-#[derive(Debug, Args)]
-pub(crate) struct FailLevel {
-    /// Status 1 for a finding of this level or of those that bind more; by default MUST, and at any level that a plugin's
-    /// DEL or GC, or a runtime's GC, takes what others hold
-    #[arg(long, value_name = "LEVEL", ignore_case = true)]
-    pub(crate) fail_level: Option<Level>,
-}
-
 /// Options that select the trials of a subject of any kind.
 #[derive(Debug, Args)]
 pub(crate) struct Trials {
@@ -34,8 +25,10 @@ pub(crate) struct Trials {
     /// names, else MUST, SHOULD and what takes from others
     #[arg(long, ignore_case = true)]
     level: Vec<Level>,
-    #[command(flatten)]
-    pub(crate) fail: FailLevel,
+    /// Status 1 for a finding of this level or of those that bind more; by default MUST, and at any level that a plugin's
+    /// DEL or GC, or a runtime's GC, takes what others hold
+    #[arg(long, value_name = "LEVEL", ignore_case = true)]
+    pub(crate) fail_level: Option<Level>,
     /// Of the random parts, and of a runtime's container IDs; by default another one each time
     #[arg(long)]
     seed: Option<u64>,

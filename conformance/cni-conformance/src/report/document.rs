@@ -1,5 +1,5 @@
-//! The source of all reports: a run, or several, as plain data. Its JSON is the format `json`, and is read back to
-//! be merged with others. A key may be added without a new [`VERSION`]; one that goes or changes its meaning needs it.
+//! The source of all reports: a run as plain data. Its JSON is the format `json`. A key may be added without a new [`VERSION`];
+//! one that goes or changes its meaning needs it.
 
 use super::again;
 use crate::finding::{CallRecord, Finding};
@@ -14,12 +14,12 @@ use std::time::SystemTime;
 pub const FORMAT: &str = "cni-conformance";
 pub const VERSION: u32 = 1;
 
-/// Everything that is known of one or more runs.
+/// Everything that is known of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     pub format: String,
     pub version: u32,
-    /// The place, time and settings of the run; more than one if documents were merged.
+    /// The place, time and settings of the run, the only one.
     pub runs: Vec<Origin>,
     /// The subjects that were tested. Their labels differ.
     pub subjects: Vec<Who>,
@@ -144,19 +144,6 @@ impl Document {
             rules,
             trials: run.reports.iter().map(|report| Tried::new(report, run)).collect(),
         }
-    }
-
-    /// Reads what the format `json` wrote.
-    pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
-        if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
-            return Err("it is no JSON report of this kit".to_owned());
-        }
-        match value.get("version") {
-            Some(version) if version.as_u64() == Some(u64::from(VERSION)) => {}
-            other => return Err(format!("its version is {}, not {VERSION}", other.unwrap_or(&Value::Null))),
-        }
-        serde_json::from_value(value).map_err(|error| format!("it is no JSON report of this kit: {error}"))
     }
 
     /// Whether every trial could be tried and none broke a required rule: the exit status. Required are rules of `level` and

@@ -4,8 +4,6 @@
 //! that knows who should have what. An address is no other container's while its owner lives, CHECK says what the model says,
 //! and whenever all containers have been removed, nothing of them is left.
 
-mod shrink;
-
 use crate::profile::Stage;
 use crate::rules::prelude::*;
 use crate::stress::operations::{Operations, within};
@@ -157,20 +155,6 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// Takes a step of which others before it may have been left out: one that a runtime would not take now is no step.
-    fn replay(&mut self, step: Step) -> Result<(), Stop> {
-        let is_possible = match step {
-            Step::Add(who) | Step::KilledAdd(who, _) => {
-                matches!(self.members[who].state, State::Absent) && self.members[who].is_alive
-            }
-            Step::Check(who) => self.members[who].is_alive,
-            Step::KilledDel(who, _) => matches!(self.members[who].state, State::Attached(_)),
-            Step::Vanish(who) => self.members[who].is_alive,
-            Step::Del(_) | Step::Gc | Step::Reboot | Step::Look => true,
-        };
-        if is_possible { self.take(step) } else { Ok(()) }
-    }
-
     fn take(&mut self, step: Step) -> Result<(), Stop> {
         match step {
             Step::Add(who) => self.add(who),
@@ -314,23 +298,14 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// The finding with the steps that lead to it from where nothing is there, as few as can be found.
+    /// The finding with the steps that lead to it from where nothing was there.
     fn explained(&self, stop: Stop) -> Stop {
         let Stop::Fails(mut finding) = stop else {
             return stop;
         };
-        let testbed = self.operations.testbed;
-        let shrunk = self.can_vanish.then(|| shrink::shrunk(testbed, self.trail.clone())).flatten();
-        let (steps, how) = match shrunk {
-            Some((steps, seen)) => {
-                finding = seen;
-                (steps, "these steps on an empty node show it")
-            }
-            None => (self.trail.clone(), "the last steps were"),
-        };
-        let (Self { taken, .. }, seed, steps) = (self, testbed.seed, json!(steps));
-        finding.seen =
-            format!("{}; {how}, with containers from 0: {steps}; found at step {taken} of seed {seed}", finding.seen);
+        let (Self { taken, trail, .. }, seed) = (self, self.operations.testbed.seed);
+        let seen = format!("{}; the last steps were, with containers from 0: {}", finding.seen, json!(trail));
+        finding.seen = format!("{seen}; found at step {taken} of seed {seed}");
         Stop::Fails(finding)
     }
 }

@@ -4,4 +4,3 @@
 
 mod formats;
 mod made_up;
-mod merged;
