@@ -1,4 +1,4 @@
-//! A case: everything that a run depends on, as JSON, so that it can be printed, reduced and run again.
+//! A case: everything that a run depends on, as JSON, so that it can be printed and run again, or a part of it.
 
 use std::fmt;
 use std::path::Path;

@@ -2,7 +2,6 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -15,22 +14,6 @@ use crate::step::By;
 
 /// Time limit of a call: none may wait for ever.
 const DEADLINE: Duration = Duration::from_secs(60);
-
-/// The processes that were started so far as a runtime, an operator or a plugin's caller starts them: of these, CHECK.
-static MADE: AtomicU64 = AtomicU64::new(0);
-static CHECKS: AtomicU64 = AtomicU64::new(0);
-
-/// The number of calls of this process so far, and how many of them were CHECK.
-pub(crate) fn count() -> (u64, u64) {
-    (MADE.load(Ordering::Relaxed), CHECKS.load(Ordering::Relaxed))
-}
-
-fn count_one(verb: Option<Verb>) {
-    MADE.fetch_add(1, Ordering::Relaxed);
-    if verb == Some(Verb::Check) {
-        CHECKS.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// A slot's pod as a runtime calls for it.
 #[derive(Debug, Clone)]
@@ -98,7 +81,6 @@ impl Target<'_> {
     }
 
     fn call(&self, by: By, verb: Verb, config: &Value, result: Option<&Value>) -> Call {
-        count_one(Some(verb));
         let folder = match by {
             By::Cnitool | By::Ours => self.node.bin_dir(),
             By::Theirs => testns::find_reference().expect("the reference's plugins").to_owned(),
@@ -139,7 +121,6 @@ impl Target<'_> {
     /// `cnitool add`, killed after a while.
     pub(crate) fn killed_runtime(&self, time: Duration) {
         let mut command = self.command("add");
-        count_one(None);
         let mut runtime =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start cnitool");
         // Any moment is as good as another.
@@ -170,7 +151,6 @@ fn collect_one(
     let list = |all: &[Attachment]| -> Value {
         all.iter().map(|one| json!({"containerID": one.container_id, "ifname": one.ifname})).collect()
     };
-    count_one(None);
     config["cni.dev/valid-attachments"] = list(valid);
     if let Some(seen) = seen {
         config["cni-plugins/seen"] = list(seen);
@@ -188,7 +168,6 @@ pub(crate) fn cnitool(node: &Node, words: &[&str]) -> Result<String, String> {
 }
 
 fn run(command: Command) -> Result<String, String> {
-    count_one(None);
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let words = words.join(" ");
     let output = testns::try_run(command, b"", DEADLINE);

@@ -7,9 +7,9 @@
 //! twice or free while a pod has it, CHECK passes; at the end nothing is left. A history that breaks a rule is
 //! reduced before it is shown.
 //!
-//! An hour of other histories: `HISTORY_SECONDS=3600 cargo test -p faults --test history`; `HISTORY_CALLS=10000`: until so many calls were made. Further variables:
+//! An hour of other histories: `HISTORY_SECONDS=3600 cargo test -p faults --test history`. Further variables:
 //! `HISTORY_SEED`, the first seed; `HISTORY_STEPS`, how long a history is; `HISTORY_ONLY=3,7`, these steps of it only;
-//! `HISTORY_WITHOUT=Die,KilledAdd`, no such steps; `HISTORY_SHRINK_SECONDS`.
+//! `HISTORY_SHRINK_SECONDS`.
 
 #![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
@@ -45,90 +45,55 @@ const AT_ONCE: usize = 4;
 const TEST: &str = "no_history_harms_a_container_that_it_does_not_address";
 /// The variable by which the test knows that it runs one history, in namespaces of its own.
 const INSIDE: &str = "HISTORY_INSIDE";
-/// The line that reports the calls of a history.
-const CALLS: &str = "CALLS ";
 
 #[test]
 fn no_history_harms_a_container_that_it_does_not_address() {
     let has_reference = testns::reference_or_skip(TEST).is_some();
     if let Some(seed) = number(INSIDE) {
-        history(seed, has_reference);
-        let (all, checks) = calls::count();
-        return testns::note(&format!("{CALLS}{all} {checks}"));
+        return history(seed, has_reference);
     }
-    let (start, seconds, least) = (Instant::now(), number("HISTORY_SECONDS"), number("HISTORY_CALLS"));
+    let (start, seconds) = (Instant::now(), number("HISTORY_SECONDS"));
     let by_time = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() * 1000;
-    let seeds: Box<dyn Iterator<Item = u64> + Send> = match (seconds.or(least), number("HISTORY_SEED")) {
+    let seeds: Box<dyn Iterator<Item = u64> + Send> = match (seconds, number("HISTORY_SEED")) {
         (Some(_), seed) => Box::new(seed.unwrap_or_else(by_time)..),
         (None, Some(seed)) => Box::new(std::iter::once(seed)),
         (None, None) => Box::new(SEEDS.iter().copied()),
     };
-    let (seeds, done) = (Mutex::new(seeds), Mutex::new(Done::default()));
-    let next = || {
-        let done = done.lock().unwrap();
-        let is_over = seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds))
-            || least.is_some_and(|least| done.calls >= least)
-            || !done.failed.is_empty();
-        if is_over { None } else { seeds.lock().unwrap().next() }
+    let (seeds, failed) = (Mutex::new(seeds), Mutex::new(Vec::new()));
+    let is_over = || {
+        let is_late = seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds));
+        is_late || !failed.lock().unwrap().is_empty()
     };
+    let next = || if is_over() { None } else { seeds.lock().unwrap().next() };
     let work = || {
         while let Some(seed) = next() {
-            let (is_right, said) = in_own_namespaces(seed);
-            done.lock().unwrap().note(is_right, &said);
+            failed.lock().unwrap().extend(fault_in_own_namespaces(seed));
         }
     };
     std::thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(work))));
-    let Done { histories, calls, checks, failed } = done.into_inner().unwrap();
+    let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
-    let seconds = start.elapsed().as_secs();
-    testns::note(&format!("HISTORIES {histories} of {calls} calls, {checks} of them CHECK, in {seconds} s"));
-}
-
-#[derive(Default)]
-struct Done {
-    histories: usize,
-    calls: u64,
-    checks: u64,
-    failed: Vec<String>,
-}
-
-impl Done {
-    fn note(&mut self, is_right: bool, said: &str) {
-        let counts = said.lines().find_map(|line| line.split_once(CALLS)?.1.split_once(' '));
-        match counts.filter(|_| is_right) {
-            Some((all, checks)) => {
-                self.histories += 1;
-                self.calls += all.parse::<u64>().unwrap();
-                self.checks += checks.parse::<u64>().unwrap();
-            }
-            None => self.failed.push(said.to_owned()),
-        }
-    }
 }
 
 /// Runs the history of a seed in PID namespaces of its own, as the first process: GC and doctor look for living containers in the
 /// namespaces of all processes, so they must see those of no other history.
-fn in_own_namespaces(seed: u64) -> (bool, String) {
+fn fault_in_own_namespaces(seed: u64) -> Option<String> {
     let mut command = Command::new("/usr/bin/unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", TEST, "--nocapture", "--test-threads", "1"]).env(INSIDE, seed.to_string());
     let output = command.output().expect("start unshare");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout) + &text(&output.stderr))
+    (!output.status.success()).then(|| text(&output.stdout) + &text(&output.stderr))
 }
 
 /// Runs a seed's history; panics with a smaller one if it breaks a rule.
 fn history(seed: u64, has_reference: bool) {
     let length = usize::try_from(number_or("HISTORY_STEPS", STEPS)).unwrap();
     let whole = History::of_seed(seed, length, has_reference);
-    let without = text("HISTORY_WITHOUT").unwrap_or_default();
-    let is_left_out = |at: &usize| {
-        without.split(',').any(|kind| !kind.is_empty() && format!("{:?}", whole.steps[*at]).starts_with(kind))
+    let mut kept: Vec<usize> = match text("HISTORY_ONLY") {
+        Some(text) => text.split(',').map(|number| number.parse::<usize>().unwrap() - 1).collect(),
+        None => (0..length).collect(),
     };
-    let mut kept: Vec<usize> = (0..length).filter(|at| !is_left_out(at)).collect();
-    if let Some(text) = text("HISTORY_ONLY") {
-        kept = text.split(',').map(|number| number.parse::<usize>().unwrap() - 1).collect();
-    }
     let Err(fault) = run::run(&whole.only(&kept), has_reference) else { return };
     let first = describe(&whole.only(&kept), &fault);
     testns::note(&format!("seed {seed}: {first}"));
