@@ -19,7 +19,7 @@ use crate::cache_entry::{self, Cached, read_entry};
 use crate::conflist::PassedOver;
 use crate::error::{Clash, Error};
 use crate::lock::Locks;
-use crate::recorded_plugin::RunningPlugin;
+use crate::orphaned_plugin::RunningPlugin;
 use cni_spec::{ContainerId, NetworkName};
 use nix::unistd::Pid;
 use processes::ProcessId;

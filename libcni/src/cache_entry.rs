@@ -3,8 +3,8 @@
 use crate::attachment::{AttachmentId, CapabilityArgs, RuntimeConf};
 use crate::conflist::NetworkConf;
 use crate::namespace::{self, Mark, Namespace, is_of_earlier_boot};
+use crate::orphaned_plugin::RunningPlugin;
 use crate::plain_file;
-use crate::recorded_plugin::RunningPlugin;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cni_spec::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkName, SpecVersion, json};

@@ -9,7 +9,7 @@ use crate::error::{Error, PluginError};
 use crate::execution_conf::{self, Added};
 use crate::namespace::{self, Namespace};
 use crate::plugin_call::{Failure, PluginCall, Progress};
-use crate::plugin_object::PluginObject;
+use crate::raw_object::PluginObject;
 use crate::repair::PluginRepair;
 use crate::{AbsenceErrors, DelErrors, Runtime};
 use cni_spec::exec::CallEnv;

@@ -13,7 +13,7 @@ use crate::RuntimeConf;
 use crate::error::Error;
 use crate::execution_conf::{Added, stdin};
 use crate::plain_file;
-use crate::plugin_object::PluginObject;
+use crate::raw_object::PluginObject;
 use crate::raw_object::{ObjectWriter, RawObject, decode, shown};
 use cni_spec::version::parse_number;
 use cni_spec::{CniError, Code, NetworkName, SpecVersion, json};

@@ -3,7 +3,7 @@
 
 use crate::attachment::{AttachmentId, RuntimeConf};
 use crate::conflist::NetworkConf;
-use crate::plugin_object::PluginObject;
+use crate::raw_object::PluginObject;
 use crate::raw_object::{ObjectWriter, quote};
 use cni_spec::gc;
 use cni_suite::{Repair, repair};

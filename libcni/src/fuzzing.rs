@@ -4,7 +4,7 @@ use crate::attachment::{AttachmentId, RuntimeConf};
 use crate::cache_entry::{self, Cached};
 use crate::conflist::NetworkConf;
 use crate::execution_conf::{self, Added};
-use crate::plugin_object::PluginObject;
+use crate::raw_object::PluginObject;
 use crate::versions::VersionInfo;
 use cni_spec::{CniError, NetworkName};
 use serde_json::value::RawValue;

@@ -50,20 +50,16 @@
 mod attachment;
 pub mod conflist;
 pub mod plain_file;
-mod plugin_object;
 mod raw_object;
 
 // Execution.
 mod add;
 pub mod blocking;
 mod call_log;
-mod cancellation;
 mod chain;
 mod deadlines;
 mod del;
-mod execute;
 mod execution_conf;
-mod forget;
 mod gc;
 mod operation_spans;
 mod plugin_call;
@@ -82,26 +78,24 @@ pub mod inventory;
 mod lock;
 mod namespace;
 mod orphaned_plugin;
-mod recorded_plugin;
 
 pub use attachment::{AttachmentId, CapabilityArgs, RuntimeConf, TraceContext};
 pub use blocking::aside;
 pub use cache::Cache;
 pub use cache_entry::Cached;
 pub use call_log::CallLog;
-pub use cancellation::Cancellation;
 pub use cni_spec;
 pub use cni_spec::exec::DEFAULT_DEADLINE;
 pub use cni_suite::{Repair, Repaired};
 pub use conflist::{Found, NetworkConf, PassedOver};
+pub use deadlines::Cancellation;
+pub use del::Forget;
 pub use error::{Clash, Error, PluginError};
-pub use execute::Execute;
-pub use forget::Forget;
 pub use gc::{Collection, Gc};
 pub use namespace::Namespace;
-pub use plugin_object::PluginObject;
+pub use raw_object::PluginObject;
 pub use repair::PluginRepair;
-pub use settings::{AbsenceErrors, Builder, DelErrors};
+pub use settings::{AbsenceErrors, Builder, DelErrors, Execute};
 pub use stderr::Origin;
 pub use versions::VersionInfo;
 

@@ -4,7 +4,7 @@ use crate::chain::plugin_error;
 use crate::deadlines::Limits;
 use crate::error::{Error, PluginError};
 use crate::plugin_call::{Failure, PluginCall};
-use crate::plugin_object::PluginObject;
+use crate::raw_object::PluginObject;
 use crate::{NetworkConf, Runtime};
 use cni_spec::exec::CallEnv;
 use cni_spec::{CniError, Code, Command, PluginPath, PluginType, SpecVersion};

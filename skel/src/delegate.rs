@@ -4,7 +4,6 @@
 //! gets the same variables and bytes, its reply is parsed as a child's would be, and a fork, an exec and a wait are
 //! saved.
 
-use crate::build_id;
 use crate::call::Call;
 use crate::event_loop;
 use crate::plugin::{self, Entry};
@@ -13,6 +12,9 @@ use cni_spec::exec::{self, Exit, Group, Output, Stderr};
 use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, gc, json};
 use cni_suite::Repaired;
 use std::cell::OnceCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -44,7 +46,7 @@ pub(crate) fn check(call: &Call, plugin: &PluginType) -> Result<(), CniError> {
     let name = plugin.as_str();
     let is_own = |entry: &Entry| {
         let find_file = || call.env.plugin_path().find_executable(plugin);
-        entry.name == name || find_file().is_ok_and(|file| build_id::may_be_in(&file))
+        entry.name == name || find_file().is_ok_and(|file| may_be_in(&file))
     };
     if plugin::find(call.entries, name).is_none_or(|entry| !entry.delegates || !is_own(entry)) {
         return Ok(());
@@ -201,7 +203,7 @@ impl<'a> Delegate<'a> {
         }
         let executable = self.call.env.plugin_path().find_executable(self.plugin)?;
         let entry = plugin::find(self.call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
-        let entry = entry.filter(|_| self.call.is_all_within || build_id::is_in(&executable));
+        let entry = entry.filter(|_| self.call.is_all_within || is_in(&executable));
         Ok(self.found.get_or_init(|| Found { executable, entry }))
     }
 
@@ -222,4 +224,39 @@ impl<'a> Delegate<'a> {
         call.deadline = DEADLINE;
         exec::run(call).await
     }
+}
+
+const OWN: &str = "/proc/self/exe";
+
+/// Size of the part that is compared: an executable's header, program headers and first notes take 700 bytes.
+const START_BYTES: usize = 2 << 10;
+
+/// The start of the build ID's note (elf(5), `Elf64_Nhdr`): the length of its name, of its hash (SHA-1), and its type
+/// `NT_GNU_BUILD_ID`; then the name.
+const NOTE: [u8; 16] = *b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+
+/// Whether `file` may be this executable, or a copy of it: it is, or without `/proc` it is unknown.
+pub(crate) fn may_be_in(file: &Path) -> bool {
+    is_in(file) || !Path::new(OWN).exists()
+}
+
+/// Whether `file` is this executable, or a copy of it.
+pub(crate) fn is_in(file: &Path) -> bool {
+    let (Ok(own), Ok(other)) = (Path::new(OWN).metadata(), file.metadata()) else { return false };
+    if (own.dev(), own.ino()) == (other.dev(), other.ino()) {
+        return true;
+    }
+    own.len() == other.len()
+        && other.is_file()
+        && start_with_id(Path::new(OWN)).is_some_and(|own| start(file).ok() == Some(own))
+}
+
+fn start_with_id(file: &Path) -> Option<[u8; START_BYTES]> {
+    start(file).ok().filter(|start| start.windows(NOTE.len()).any(|window| window == NOTE))
+}
+
+fn start(file: &Path) -> io::Result<[u8; START_BYTES]> {
+    let mut start = [0; START_BYTES];
+    File::open(file)?.read_exact_at(&mut start, 0)?;
+    Ok(start)
 }

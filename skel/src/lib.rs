@@ -29,7 +29,6 @@
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
-mod build_id;
 pub mod call;
 pub mod cni_ask;
 pub mod delegate;
