@@ -6,7 +6,6 @@
 //! step fails, the renames are reverted.
 
 mod executables;
-mod other_installers;
 pub(crate) mod platforms;
 mod swap;
 mod target_folder;
@@ -19,11 +18,11 @@ use anyhow::bail;
 use executables::Source;
 use libcni::Cancellation;
 use libcni::cni_spec::Code;
-use other_installers::Busy;
 use platforms::Platform;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use swap::Stage;
+use target_folder::Busy;
 use target_folder::{Folder, Identity, REPLACED, Standing};
 
 /// Where Calico's installer has its volume, if it sets no variable.
@@ -108,7 +107,7 @@ async fn put(
             Err(error) if install.watch && Busy::is(&error) => error,
             done => return done.map(Some),
         };
-        if other_installers::wait(&error, dir, cancellation).await.is_none() {
+        if target_folder::wait(&error, dir, cancellation).await.is_none() {
             return Ok(None);
         }
     }

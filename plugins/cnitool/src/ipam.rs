@@ -6,8 +6,7 @@ use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use crate::settings::container_id_and_netns::one_of;
 use anyhow::{Context, anyhow};
-use host_local::inventory::{Held, Holder, Owner, list_held, usage};
-use host_local::operator_reservations;
+use host_local::inventory::{self, Held, Holder, Owner, list_held, usage};
 use libcni::cni_spec::{Code, ContainerId, IfName};
 use libcni::inventory::Life;
 use libcni::{AttachmentId, Cached, Namespace};
@@ -138,7 +137,7 @@ async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
     let mut last = anyhow!("no plugin of network {} names host-local, so its ranges are unknown", network.name);
     // Of several plugins, the one that has the address in a range.
     for object in Requests::of(&network).host_locals() {
-        match operator_reservations::reserve(object, one.address, settings.timeout).await {
+        match inventory::reserve(object, one.address, settings.timeout).await {
             Ok(()) => return Ok(()),
             Err(error) if error.code == Code::INVALID_CONFIG => last = error.into(),
             Err(error) => {
@@ -212,7 +211,7 @@ async fn release_address(settings: &Settings, known: &Known, address: IpAddr, is
             }
             Owner::Container(_) | Owner::Operator | Owner::Invalid => (),
         }
-        return operator_reservations::release(object, &held, settings.timeout).await.with_context(failed);
+        return inventory::release(object, &held, settings.timeout).await.with_context(failed);
     }
     Err(no("it is not reserved".to_owned(), "cnitool ipam list shows the addresses that are."))
 }

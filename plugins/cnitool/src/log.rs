@@ -1,11 +1,11 @@
 //! `cnitool log`: the log of calls, read back.
 
-mod nested_calls;
 pub(crate) mod read_back;
 
 use crate::args::Log;
 use crate::error_remedies::refused;
 use crate::explain::similar;
+use crate::log::read_back::Want;
 use crate::output::{Output, Table, escaped, pod_entries, say};
 use crate::settings::Settings;
 use crate::settings::container_id_and_netns::one_of;
@@ -13,7 +13,6 @@ use anyhow::Context;
 use call_log::{By, NODE_FILE, Record, Sink, Step};
 use cni_suite::text::visible;
 use libcni::cni_spec::{Code, ContainerId};
-use nested_calls::Last;
 use on_node::pod_names::Names;
 use read_back::{Counts, Filter, LogPosition};
 use serde_json::{Value, json};
@@ -47,7 +46,7 @@ pub(crate) async fn run(settings: &Settings, words: &Log, output: Output) -> any
         Err(_) if words.follow && matches!(&log, Sink::File(path) if !path.exists()) => 0,
         read => read?,
     };
-    let last = nested_calls::flat(last.into_calls());
+    let last = flat(last.into_calls());
     if let Some(word) = words.container.as_deref().filter(|_| last.is_empty() && !words.follow) {
         let is_known = !names.find(word).is_empty();
         let meant = if is_known { String::new() } else { similar(settings, word) };
@@ -258,4 +257,94 @@ fn to_json(record: &Record, names: &Names) -> Value {
         "error": record.error.as_ref().map(|(code, msg)| json!({ "code": code, "msg": msg })),
         "traceparent": record.traceparent,
     })
+}
+
+/// Calls that wait for the record of the one they are part of. That is written last, or never, if its process was killed.
+const WAITING_MAX: usize = 1000;
+/// A number above the parts that a call has: an operation has one for each plugin, and these have one for each delegate.
+const PARTS_MAX: usize = 64;
+
+pub(crate) struct NestedCall {
+    pub(crate) record: Record,
+    pub(crate) parts: Vec<NestedCall>,
+}
+
+/// The last calls of a log, which is read from its end; their parts do not count.
+pub(crate) struct Last {
+    count: usize,
+    /// The newest first.
+    records: Vec<Record>,
+    /// The number of calls that are part of no other.
+    wholes: usize,
+    /// When the earliest of the last `count` of these began.
+    begin_us: u64,
+}
+
+impl Last {
+    pub(crate) fn new(count: usize) -> Self {
+        Self { count, records: Vec::new(), wholes: 0, begin_us: u64::MAX }
+    }
+
+    /// Adds the record before, if the filter takes it. Breaks where all that belongs to the last calls was added: a part is
+    /// written after the whole began.
+    pub(crate) fn add(&mut self, record: Record, filter: &Filter<'_>) -> ControlFlow<(), Want> {
+        let has_all = self.wholes >= self.count;
+        if has_all && end_us(&record) < self.begin_us || self.records.len() >= self.records_max() {
+            return ControlFlow::Break(());
+        }
+        if filter.takes(&record) {
+            if record.within_us.is_none() {
+                self.wholes += 1;
+                self.begin_us = if has_all { self.begin_us } else { self.begin_us.min(record.begin_us) };
+            }
+            self.records.push(record);
+        }
+        ControlFlow::Continue(if self.wholes >= self.count { Want::Any } else { Want::Taken })
+    }
+
+    fn records_max(&self) -> usize {
+        self.count.saturating_mul(PARTS_MAX).saturating_add(WAITING_MAX)
+    }
+
+    /// The calls in the order in which they ended. A part whose whole left no record is a call of its own.
+    pub(crate) fn into_calls(self) -> Vec<NestedCall> {
+        let (mut calls, mut waiting): (Vec<NestedCall>, Vec<NestedCall>) = (Vec::new(), Vec::new());
+        for record in self.records.into_iter().rev() {
+            let is_part = |call: &mut NestedCall| {
+                call.record.within_us == Some(record.begin_us) && call.record.container == record.container
+            };
+            let parts = waiting.extract_if(.., is_part).collect();
+            let is_whole = record.within_us.is_none();
+            let call = NestedCall { record, parts };
+            if is_whole {
+                calls.push(call)
+            } else {
+                waiting.push(call)
+            }
+            if waiting.len() > WAITING_MAX {
+                calls.push(waiting.remove(0));
+            }
+        }
+        calls.append(&mut waiting);
+        calls.sort_by_key(|call| end_us(&call.record));
+        calls.split_off(calls.len().saturating_sub(self.count))
+    }
+}
+
+fn end_us(record: &Record) -> u64 {
+    record.begin_us.saturating_add(record.duration_us)
+}
+
+/// Each call before its parts, with its depth.
+pub(crate) fn flat(calls: Vec<NestedCall>) -> Vec<(usize, Record)> {
+    let mut rows = Vec::new();
+    push(calls, 0, &mut rows);
+    rows
+}
+
+fn push(calls: Vec<NestedCall>, depth: usize, rows: &mut Vec<(usize, Record)>) {
+    for NestedCall { record, parts } in calls {
+        rows.push((depth, record));
+        push(parts, depth + 1, rows);
+    }
 }

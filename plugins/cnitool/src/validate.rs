@@ -6,7 +6,7 @@
 //! | Module | What it has |
 //! |---|---|
 //! | [`key_places`] | a file, and the place of each key in it |
-//! | [`finding`] | a fault: its level, its place, what to do |
+//! | [`finding`] | what a check finds, and its text, with the line and a caret |
 //! | [`known_plugins`] | plugins whose keys can be checked |
 //! | `one_file` | one file: syntax, the list's keys, each plugin's keys |
 //! | `plugins_of_one_list` | plugins of one list that do not fit together |
@@ -16,13 +16,11 @@
 //! | `default_network` | the default network of a folder, and files that hide it |
 //! | [`plugin_executables`] | whether this node has the plugins, and the versions they speak |
 //! | `json_syntax` | files that are no JSON: what happened to them |
-//! | [`render`] | findings as text, with the line and a caret |
 
 pub mod finding;
 pub mod key_places;
 pub mod known_plugins;
 pub mod plugin_executables;
-pub mod render;
 
 mod default_network;
 mod ignored_keys;

@@ -1,18 +1,21 @@
 //! The target folder of an installation.
 
 use super::executables::FOR_TESTS;
-use super::other_installers::{Busy, LOCK};
 use super::{Action, Item};
 use crate::error_remedies::refused;
 use crate::validate::plugin_executables::is_of_this_suite;
 use anyhow::Context;
 use libcni::cni_spec::Code;
+use libcni::{Cancellation, aside};
 use netops::error::Cause;
 use netops::lock::{Lock, find_holder, read_unless_written};
+use std::fmt;
 use std::fs::{File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// The folder of replaced foreign files.
 pub(super) const REPLACED: &str = ".replaced";
@@ -210,4 +213,53 @@ fn lock(path: &Path) -> anyhow::Result<Lock> {
         }
     }
     Err(Busy::error("other installs come and go: try again"))
+}
+
+/// The lock's file, which is there while an `install` runs, or was killed.
+const LOCK: &str = ".cni-install.lock";
+
+/// How long one wait for another `install` may take.
+const LOCK_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The interval of looks at a file that is being written: inotify reports a close only to watches that existed before it.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+
+/// The error that another program is at work. Nothing was changed, and a later try can succeed.
+#[derive(Debug)]
+pub(super) struct Busy(String);
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Busy {}
+
+impl Busy {
+    fn error(what: impl Into<String>) -> anyhow::Error {
+        Self(what.into()).into()
+    }
+
+    pub(super) fn writer(path: &Path) -> anyhow::Error {
+        let path = path.display();
+        Self::error(format!("cannot replace {path}: another program is writing it; nothing was changed, try again"))
+    }
+
+    pub(super) fn is(error: &anyhow::Error) -> bool {
+        error.chain().any(|cause| cause.is::<Self>())
+    }
+}
+
+/// Says what is waited for, and waits until another `install` of the folder has ended, and a moment; `None`: cancelled.
+pub(super) async fn wait(error: &anyhow::Error, dir: &Path, cancellation: &Cancellation) -> Option<()> {
+    tracing::warn!("{error:#}; it is waited for");
+    let path = dir.join(LOCK);
+    // At the deadline, or where nothing can wait, the caller's next try tells.
+    let ended = aside(move || drop(Lock::take_existing(&path, LOCK_DEADLINE)));
+    tokio::select! {
+        () = cancellation.cancelled() => return None,
+        _ = ended => {}
+    }
+    timeout(AGAIN, cancellation.cancelled()).await.is_err().then_some(())
 }

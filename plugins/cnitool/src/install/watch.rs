@@ -4,8 +4,7 @@
 //! releases fight for a name; so does a foreign one, unless it is to be replaced.
 
 use super::executables::Source;
-use super::other_installers::{self, Busy};
-use super::target_folder::{Folder, Identity, find, identity};
+use super::target_folder::{self, Busy, Folder, Identity, find, identity};
 use super::{Install, Standing, examine, swap};
 use crate::folder_changes::Folders;
 use crate::output::Output;
@@ -81,7 +80,7 @@ pub(super) async fn run(
                 Ok(back) if back.is_empty() => {}
                 Ok(back) => output.note(&format!("put back in {}: {}", dir.display(), back.join(", "))),
                 Err(error) if Busy::is(&error) => {
-                    if other_installers::wait(&error, dir, cancellation).await.is_none() {
+                    if target_folder::wait(&error, dir, cancellation).await.is_none() {
                         return Ok(());
                     }
                 }
@@ -92,7 +91,7 @@ pub(super) async fn run(
             continue;
         }
         // A writer counts as one until just after the kernel has reported its end.
-        let again = if seen.is_written { other_installers::AGAIN } else { Duration::MAX };
+        let again = if seen.is_written { target_folder::AGAIN } else { Duration::MAX };
         tokio::select! {
             () = cancellation.cancelled() => return Ok(()),
             changed = timeout(again, changes.changed()) => changed.unwrap_or(Ok(()))?,
