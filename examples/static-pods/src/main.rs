@@ -10,7 +10,6 @@ mod manifest;
 mod network;
 mod pod_worker;
 mod ports;
-mod sandbox;
 
 mod kubelet;
 

@@ -5,16 +5,18 @@
 
 use crate::Options;
 use crate::manifest::{Key, Manifest};
-use crate::sandbox;
 use anyhow::{Context, Result, anyhow};
-use netops::Netns;
 use netops::lock::Lock;
+use netops::{Netns, netns};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use pods::libcni::Cancellation;
 use pods::pod::{Pod, PodId};
 use pods::{Pods, Status};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The networks and the namespaces; no other instance has them at the same time.
@@ -60,7 +62,7 @@ impl Network {
         for entry in fs::read_dir(&self.namespaces).context("cannot list the namespaces")? {
             let entry = entry?;
             if !known.iter().any(|id| entry.file_name() == id.sandbox.as_str()) {
-                sandbox::remove(&entry.path())?;
+                remove(&entry.path())?;
             }
         }
         for id in known {
@@ -76,8 +78,8 @@ impl Network {
 
     pub(crate) fn sandbox(&self, manifest: &Manifest) -> Result<Sandbox> {
         let Key { namespace, name } = manifest.key();
-        let id = PodId::new(&namespace, &name, &manifest.uid()?, &sandbox::new_id()?)?;
-        sandbox::create(&self.netns(&id))?;
+        let id = PodId::new(&namespace, &name, &manifest.uid()?, &new_id()?)?;
+        create(&self.netns(&id))?;
         Ok(Sandbox { id, up: None })
     }
 
@@ -98,7 +100,7 @@ impl Network {
 
     pub(crate) async fn tear_down(&self, id: &PodId) -> Result<()> {
         self.pods.tear_down(id).await?;
-        sandbox::remove(&self.netns(id))
+        remove(&self.netns(id))
     }
 
     /// The names of the networks that pods can have now, or why they can have none.
@@ -124,5 +126,29 @@ impl Network {
 
     pub(crate) fn netns(&self, id: &PodId) -> PathBuf {
         self.namespaces.join(id.sandbox.as_str())
+    }
+}
+
+/// An ID as container runtimes make them: 32 random bytes in hex.
+pub(crate) fn new_id() -> Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).context("cannot get random bytes")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+pub(crate) fn create(path: &Path) -> Result<()> {
+    let shown = path.display();
+    File::create_new(path).with_context(|| format!("cannot create {shown}"))?;
+    let none = None::<&str>;
+    Netns::run_in_new(|| mount(Some(netns::own_file()), path, none, MsFlags::MS_BIND, none))?
+        .with_context(|| format!("cannot mount a network namespace at {shown}"))
+}
+
+/// Removes a network namespace, or what a program that was killed has left of one.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match umount2(path, MntFlags::MNT_DETACH) {
+        // EINVAL: nothing is mounted.
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => Ok(netops::file::remove(path)?),
+        Err(errno) => Err(errno).with_context(|| format!("cannot unmount {}", path.display())),
     }
 }

@@ -8,14 +8,13 @@
 //! | [`attached`] | the attachment as prevResult describes it |
 //! | [`lazy_sides`] | the node and the container's namespace, opened once, when they are needed |
 //! | `verbs` | the driver of the verbs |
-//! | [`mod@lock`] | a lock for what all calls of a plugin in one container share |
+//! | [`lock()`] | a lock for what all calls of a plugin in one container share |
 
 pub mod plugin;
 
 pub mod attached;
 pub mod lazy_sides;
 
-pub mod lock;
 mod verbs;
 
 pub use attached::Attached;
@@ -23,8 +22,7 @@ pub use interface::check::{all, differs};
 pub use interface::conf::invalid;
 pub use interface::failed;
 pub use interface::preview::{Preview, Shown};
-pub use lazy_sides::LazySides;
-pub use lock::lock;
+pub use lazy_sides::{LazySides, lock};
 pub use plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing, entry};
 pub use plugin::{DeleteIngress, Left, Txn, Undo, unless_absent};
 pub use skel;

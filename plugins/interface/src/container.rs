@@ -8,7 +8,7 @@ use std::time::Duration;
 use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
-use netops::error::{OpError, Result};
+use netops::error::{Cause, OpError, Result};
 use netops::link::{self, Kind, Link};
 use netops::route::{MAIN_TABLE, Route};
 use netops::sysctl::{self, Key, Need};
@@ -309,5 +309,30 @@ fn asks_for_dad(netns: &Netns) -> Result<bool> {
 impl fmt::Display for Sysctl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "net/{}/conf/{}/{}={}", self.family, self.link, self.name, self.value)
+    }
+}
+
+/// How long the kernel may take to join the groups of new addresses.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// A subscription to the kernel's announcements of new IPv6 addresses on the host, from before they are added.
+#[derive(Debug)]
+pub struct AddressWatch(Watch);
+
+impl AddressWatch {
+    pub fn watch() -> Result<Self> {
+        Watch::host().map(Self)
+    }
+
+    /// Waits until these addresses answer. ADD does not fail when that takes longer: the addresses are set, and will answer.
+    /// Errors: the announcements cannot be read.
+    pub async fn settle(mut self, link: &Link, addresses: &[IpAddr]) -> Result<()> {
+        match self.0.until_announced(link, addresses, DEADLINE).await {
+            Err(error) if matches!(error.cause, Cause::Timeout(_)) => {
+                tracing::warn!(%error, "going on");
+                Ok(())
+            }
+            settled => settled,
+        }
     }
 }

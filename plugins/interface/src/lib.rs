@@ -15,12 +15,11 @@
 //! | [`undo`] | what a failed ADD takes back |
 //! | [`lease`] | what an IPAM plugin gave, and its release |
 //! | [`sides`] | the two sides of an attachment: the node and one container's namespace, opened once |
-//! | [`container`] | sysctls, addresses and routes of the container's link |
-//! | [`await_ipv6`] | when new IPv6 addresses of the host's answer |
+//! | [`container`] | sysctls, addresses and routes of the container's link; when new IPv6 addresses answer |
 //! | [`alias`] | the alias of an attachment's link, on the node or in the container |
 //! | [`host_veth`] | the host end of a container's veth, and its name |
 //! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
-//! | [`link_by_name`], [`away_device`] | the container's link of whatever kind, for a `type` that has changed; a device of host-device's |
+//! | [`link_by_name`] | the container's link of whatever kind, for a `type` that has changed; a device of host-device's |
 //! | [`link_owner`], [`owner_by_reservation`] | whose a link is: the rule for DEL of all plugins; host-local's reservations, which it asks |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
 //! | [`address_in_use`] | whether a container uses addresses that are reserved for it |
@@ -47,8 +46,6 @@ pub mod result;
 pub mod sides;
 
 pub mod address_in_use;
-pub mod await_ipv6;
-pub mod away_device;
 pub mod container;
 pub mod container_only;
 mod forwarding;

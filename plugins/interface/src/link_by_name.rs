@@ -2,12 +2,16 @@
 //! is another plugin's.
 
 use cni_filter::RemovalHints;
+use cni_spec::Attachment;
 use netops::error::Result;
-use netops::link::{self, Link};
-use netops::{Kernel, Netns, link_removal, veth_peer};
+use netops::link::{self, Kind, Link};
+use netops::{Kernel, Netns, OpError, link_removal, veth_peer};
+use std::path::{Path, PathBuf};
 
+use crate::alias;
+use crate::alias::hex;
 use crate::detach::{self, Detaching};
-use crate::{alias, away_device, host_veth};
+use crate::host_veth;
 
 /// Removes the link, if it is the attachment's ([`crate::link_owner`]); one that is not is named in a warning. Returns whether it
 /// was removed.
@@ -17,7 +21,7 @@ pub(crate) fn remove_own(detaching: &Detaching<'_>, netns: &Netns, inside: &Kern
     if !detaching.evidence(netns).whose(inside, link, end.as_ref())?.or_warn(link, netns) {
         return Ok(false);
     }
-    away_device::refuse(detaching.attachment, netns, link, is_marked(detaching, link, end.as_ref()))?;
+    refuse(detaching.attachment, netns, link, is_marked(detaching, link, end.as_ref()))?;
     remove(detaching, netns, link, end.as_ref())?;
     Ok(true)
 }
@@ -29,7 +33,7 @@ pub fn remove_marked(detaching: &Detaching<'_>, netns: &Netns, inside: &Kernel, 
     if !is_marked(detaching, link, end.as_ref()) {
         return Ok(false);
     }
-    away_device::refuse(detaching.attachment, netns, link, true)?;
+    refuse(detaching.attachment, netns, link, true)?;
     remove(detaching, netns, link, end.as_ref())?;
     Ok(true)
 }
@@ -68,4 +72,26 @@ fn remove_rules(Detaching { attachment, prev, search_path, .. }: &Detaching<'_>)
     let addresses = prev.map(|prev| detach::addresses_of(prev, attachment)).unwrap_or_default();
     let known = RemovalHints { addresses: &addresses, search_path, ..RemovalHints::default() };
     cni_filter::remove_all((*attachment).into(), known).into_iter().next().map_or(Ok(()), Err)
+}
+
+/// The folder of host-device's records. It ends with the boot, as devices' places do.
+pub const RECORDS: &str = "/run/cni/host-device";
+
+/// The file of an attachment's record: `of` is network, container and interface. These can be longer than a file's name, which is
+/// a hash of all three.
+pub fn record_path(of: [&str; 3]) -> PathBuf {
+    Path::new(RECORDS).join(hex(&of.join("\0"), 16))
+}
+
+/// Refuses to delete a link that host-device brings home: hardware, which the kernel does not delete, and the device of the
+/// attachment's record.
+pub(crate) fn refuse(attachment: &Attachment, netns: &Netns, link: &Link, is_marked: bool) -> Result<()> {
+    let Attachment { network, container_id, ifname } = attachment;
+    let has_record = || record_path([network.as_str(), container_id.as_str(), ifname.as_str()]).exists();
+    if link.kind != Kind::None && (is_marked || !has_record()) {
+        return Ok(());
+    }
+    let why = "it is a device of the node, which DEL of plugin host-device brings home: set the network's type to host-device, \
+               with the keys that ADD had, and repeat DEL";
+    Err(OpError::state("remove", format!("link {} in {}", link.name, netns.path().display()), why))
 }

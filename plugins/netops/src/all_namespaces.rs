@@ -5,21 +5,25 @@
 //! behind it may have it. A namespace may have no address although a virtual machine in it has one: then the node's veth that leads there says
 //! which addresses may be behind it.
 
-pub(crate) mod attached_from;
-mod mounts;
-
-pub use attached_from::record_caller;
-
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::fs::{metadata, read_dir};
+use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use ipnetwork::IpNetwork;
+use nix::fcntl::OFlag;
 
 use crate::error::{Errno, Result};
 use crate::link::{self, Kind, Link};
+use crate::lock::FOLDER;
 use crate::netns::NetnsError;
-use crate::{Kernel, Netns, addr, route, veth_peer};
+use crate::{Kernel, Netns, addr, file, route, veth_peer};
 
 /// The addresses and marks found in all namespaces.
 #[derive(Debug)]
@@ -58,7 +62,7 @@ impl AllNamespaces {
         let (addresses, behind, may_enter) = (BTreeMap::new(), Vec::new(), may_enter());
         let (leading, marks) = (BTreeSet::new(), BTreeSet::new());
         let named = BTreeSet::new();
-        let is_partial = !attached_from::is_seen();
+        let is_partial = !is_seen();
         if is_partial {
             tracing::warn!(
                 "not all containers can be seen: some were attached from another PID namespace; call this in the runtime's"
@@ -248,7 +252,7 @@ fn names() -> std::io::Result<Vec<PathBuf>> {
             processes.push(entry.path());
         }
     }
-    let mut mounts = mounts::Seen::default();
+    let mut mounts = Seen::default();
     let mut paths: Vec<PathBuf> = processes.iter().map(|process| process.join("ns/net")).collect();
     paths.extend(mounts.here()?);
     paths.extend(processes.iter().flat_map(|process| mounts.of(process)));
@@ -261,4 +265,157 @@ fn may_enter() -> bool {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & SYS_ADMIN != 0)
+}
+
+/// The mount namespaces and the mounted network namespaces that were seen. A namespace that is mounted in many places, as each
+/// copy of a node's mounts has it, is named once.
+#[derive(Default)]
+struct Seen {
+    /// The caller's user namespace. A process in another one may mount a file system, such as FUSE, on which
+    /// each look waits for ever.
+    user: Option<PathBuf>,
+    /// The caller's network namespace. A process in another one is of a container, or of a node within the node,
+    /// which has pods of its own.
+    network: Option<PathBuf>,
+    mount_namespaces: BTreeSet<PathBuf>,
+    /// The roots of the mounts that were seen, such as `net:[4026531840]`.
+    roots: BTreeSet<Vec<u8>>,
+}
+
+impl Seen {
+    /// Where namespaces are mounted for the caller.
+    fn here(&mut self) -> std::io::Result<Vec<PathBuf>> {
+        let own = Path::new("/proc/thread-self");
+        self.user = fs::read_link(own.join("ns/user")).ok();
+        self.network = fs::read_link(own.join("ns/net")).ok();
+        self.mount_namespaces.extend(fs::read_link(own.join("ns/mnt")).ok());
+        Ok(self.find(&fs::read(own.join("mountinfo"))?))
+    }
+
+    /// Where further namespaces are mounted for a process, `/proc/PID`, by way of its root: nothing if its mount namespace is
+    /// one that was seen, or the process has a user or a network namespace of its own.
+    fn of(&mut self, process: &Path) -> Vec<PathBuf> {
+        // The process may have ended.
+        let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else { return Vec::new() };
+        let is_same = |name, own: &Option<PathBuf>| own.is_some() && fs::read_link(process.join(name)).ok() == *own;
+        let is_callers = || is_same("ns/user", &self.user) && is_same("ns/net", &self.network);
+        if self.mount_namespaces.contains(&namespace) || !is_callers() {
+            return Vec::new();
+        }
+        self.mount_namespaces.insert(namespace);
+        let places = self.find(&fs::read(process.join("mountinfo")).unwrap_or_default());
+        places.iter().map(|place| process.join("root").join(place.strip_prefix("/").unwrap_or(place))).collect()
+    }
+
+    /// The places of a mountinfo where namespaces are that were not seen yet.
+    ///
+    /// proc_pid_mountinfo(5): the fourth word is the root, the fifth the place, in octal escapes. Places may be any bytes: a user
+    /// who may mount anything chooses them.
+    fn find(&mut self, mountinfo: &[u8]) -> Vec<PathBuf> {
+        let mut mounted = |line: &[u8]| {
+            let mut words = line.split(|byte| *byte == b' ').skip(3);
+            let root = words.next().filter(|root| root.starts_with(b"net:["))?;
+            self.roots.insert(root.to_owned()).then(|| words.next().map(unescaped))?
+        };
+        mountinfo.split(|byte| *byte == b'\n').filter_map(&mut mounted).collect()
+    }
+}
+
+/// A path of mountinfo: space, tab, newline and backslash are three octal digits behind a backslash.
+fn unescaped(path: &[u8]) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path);
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { after.get(3..).unwrap_or_default() } else { after };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// What the name of a record begins with, before the inode of the namespace. A record is a file that exists.
+pub(crate) const RECORD: &str = "attached-from.";
+
+/// Records the PID namespace of this process, which attaches a container; once in a process. Where the record cannot be made, such as where
+/// `/run` is read-only, ADD goes on: other PID namespaces then take their view for complete.
+pub fn record_caller() {
+    static RECORDED: Once = Once::new();
+    RECORDED.call_once(|| {
+        if let Err(error) = record_in(Path::new(FOLDER)) {
+            tracing::debug!(%error, "cannot record the PID namespace that containers are attached from");
+        }
+    });
+}
+
+fn record_in(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!("{RECORD}{}", own()?));
+    let how = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+    let create = || file::open(&path, how, 0o600);
+    match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            file::make_folders(folder)?;
+            create().map(drop)
+        }
+        made => made.map(drop),
+    }
+}
+
+fn own() -> io::Result<u64> {
+    Ok(metadata("/proc/self/ns/pid")?.ino())
+}
+
+/// Whether this process sees the processes of all containers: it is in the first PID namespace, or no container was attached from another one.
+fn is_seen() -> bool {
+    processes::is_first_namespace().is_ok_and(|is_first| is_first || is_only_one(Path::new(FOLDER)).unwrap_or_default())
+}
+
+fn is_only_one(folder: &Path) -> io::Result<bool> {
+    let own = format!("{RECORD}{}", own()?);
+    let entries = match read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        if name.as_encoded_bytes().starts_with(RECORD.as_bytes()) && name != *own {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::fs::write;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_place_of_mountinfo_is_a_path_of_any_bytes() {
+        let cases: [(&[u8], &[u8]); 5] = [
+            (b"/run/netns/a", b"/run/netns/a"),
+            (br"/a\040b\134\011\012", b"/a b\\\t\n"),
+            (b"/a\xff\xfe", b"/a\xff\xfe"),
+            (br"/a\", br"/a\"),
+            (br"/\999\04", br"/\999\04"),
+        ];
+        for (written, path) in cases {
+            assert_eq!(unescaped(written).as_os_str(), OsStr::from_bytes(path));
+        }
+    }
+
+    #[test]
+    fn another_pid_namespace_that_attaches_hides_its_containers() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = run.path().join("cni");
+        assert!(is_only_one(&folder).unwrap(), "nothing was attached");
+        record_in(&folder).unwrap();
+        record_in(&folder).unwrap();
+        write(folder.join("helper.4026531836"), "").unwrap();
+        assert!(is_only_one(&folder).unwrap());
+        write(folder.join("attached-from.1"), "").unwrap();
+        assert!(!is_only_one(&folder).unwrap());
+    }
 }

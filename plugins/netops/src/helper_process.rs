@@ -22,7 +22,7 @@ use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid, getpid};
 use processes::Stat;
 
-use crate::all_namespaces::attached_from::RECORD;
+use crate::all_namespaces::RECORD;
 use crate::boot::uptime;
 use crate::file;
 use crate::lock::{FOLDER, Lock};

@@ -310,7 +310,6 @@ fn name(value: &[u8], mask: Option<&[u8]>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::iptables::encode;
 
     fn check(family: Family, exprs: Vec<Expr>, expected: &str) {
         let chain = nft::Table::new(family, "nat").chain("CNI-A");
@@ -385,6 +384,6 @@ mod tests {
             input: super::super::rule::is("+".to_owned()),
             ..Rule::default()
         };
-        check(Family::Ip, encode::expressions(&any, Family::Ip), "");
+        check(Family::Ip, xt::expressions(&any, Family::Ip), "");
     }
 }

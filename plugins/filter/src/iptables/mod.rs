@@ -13,7 +13,6 @@
 pub mod rule;
 
 mod decode;
-mod encode;
 mod native;
 mod parse;
 mod xt;

@@ -8,7 +8,6 @@ use netops::nft::{
     octets,
 };
 
-use super::encode;
 use super::rule::{Is, Masked, Rule, Target};
 use super::table::NewRule;
 use super::xt;
@@ -146,7 +145,7 @@ fn refuse(rule: &Rule, family: Family) -> Result<(), NotNative> {
 fn expressions(rule: &Rule, family: Family) -> Vec<Expr> {
     let mut exprs = Vec::new();
     for (meta, is) in [(Meta::IifName, &rule.input), (Meta::OifName, &rule.output)] {
-        encode::interface(&mut exprs, meta, is.as_ref());
+        xt::interface(&mut exprs, meta, is.as_ref());
         // nft(8) compares the complete name.
         if let Some(Expr::Cmp(_, _, name)) = exprs.last_mut().filter(|_| is.is_some())
             && name.last() == Some(&0)
@@ -174,7 +173,7 @@ fn expressions(rule: &Rule, family: Family) -> Vec<Expr> {
         let states = u32::from(xt::ESTABLISHED_OR_RELATED).to_ne_bytes().to_vec();
         exprs.extend([Expr::CtState(R), Expr::Mask(R, states), Expr::Cmp(Cmp::Neq, R, vec![0; 4])]);
     }
-    exprs.extend(rule.mark.into_iter().flat_map(encode::mark));
+    exprs.extend(rule.mark.into_iter().flat_map(xt::mark));
     target(&mut exprs, &rule.target);
     exprs
 }
@@ -196,7 +195,7 @@ fn address(exprs: &mut Vec<Expr>, side: Side, is: Option<&Is<IpNetwork>>) {
     match is {
         // The prefix matches any address of its family.
         Some(Is { value, negated: false }) if value.prefix() == 0 => {}
-        Some(Is { value, negated }) => exprs.extend(address_in(side, encode::cmp(*negated), *value)),
+        Some(Is { value, negated }) => exprs.extend(address_in(side, xt::cmp(*negated), *value)),
         None => {}
     }
 }

@@ -3,12 +3,9 @@
 
 pub(crate) mod at_once;
 mod edit;
-mod found_rule;
-mod list_all;
 mod put_back;
 
 pub use edit::{Edit, NewRule, PutBack};
-pub use found_rule::FoundRule;
 pub use put_back::Before;
 
 use std::fmt;
@@ -21,10 +18,10 @@ use netops::{Errno, OpError};
 use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
-use super::{encode, parse, variant, xt};
+use super::{parse, variant, xt};
+use crate::iptables::decode;
 use crate::{base_chains, retry_when_changed};
 use edit::{line, missing_base_chains, nft_changes};
-use found_rule::Id;
 
 /// How long a change is tried again if other processes keep changing the ruleset in between.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -434,7 +431,7 @@ impl Dialect {
                 "only the programs of iptables know all of its words; install iptables, or leave them out",
             )),
             Self::Iptables(_) => {
-                let rule = table.chain(new.chain).rule(encode::expressions(&new.rule, table.family));
+                let rule = table.chain(new.chain).rule(xt::expressions(&new.rule, table.family));
                 // iptables passes the protocol to its extensions, even if there is none.
                 let extension_protocol = Some(new.rule.protocol.map_or(0, |protocol| protocol as u8));
                 Ok(vec![nft::Rule { note: new.note, extension_protocol, ..rule }])
@@ -443,6 +440,48 @@ impl Dialect {
                 let words = new.rule.to_string();
                 OpError::state("write", format!("rule \"{}\" in nft table {table}", words.trim()), why.to_string())
             }),
+        }
+    }
+}
+
+/// A rule in a table.
+#[derive(Debug, Clone)]
+pub struct FoundRule {
+    /// The decoded rule; `None` if it contains anything that our rules do not have.
+    pub rule: Option<Rule>,
+    /// The private note of its creator. iptables does not show it; the legacy variant cannot store it.
+    pub note: Option<String>,
+    id: Id,
+}
+
+/// A rule as its variant names it.
+#[derive(Debug, Clone)]
+enum Id {
+    Handle(nft::Rule),
+    /// The text after `-A`.
+    Words(String),
+}
+
+impl FoundRule {
+    fn from_nft(rule: nft::Rule) -> Self {
+        Self { rule: decode::rule(&rule), note: rule.note.clone(), id: Id::Handle(rule) }
+    }
+
+    /// The chain it jumps to, whatever its conditions.
+    #[must_use]
+    pub fn goes_to(&self) -> Option<&str> {
+        match &self.id {
+            Id::Handle(rule) => rule.goes_to(),
+            Id::Words(words) => parse::jump(words).or_else(|| parse::goes_on(words)),
+        }
+    }
+
+    /// The rule's comment, whatever its conditions.
+    #[must_use]
+    pub fn comment(&self) -> Option<String> {
+        match &self.id {
+            Id::Handle(rule) => decode::comment(rule),
+            Id::Words(words) => parse::comment(words),
         }
     }
 }

@@ -1,18 +1,23 @@
 //! ADD: one address of each range set, or none at all.
 
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::Duration;
 
 use cni_spec::{AddResult, Attachment, CniError, Code, Dns, Ip};
 use ipnetwork::IpNetwork;
+use nix::libc::{O_NOCTTY, O_NONBLOCK};
 
 use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
 use crate::range::RangeSet;
-use crate::resolv;
 use crate::status::count;
 use crate::store::released::{self, Released};
 use crate::store::{Reservations, Reserved, Store, content_of};
-use crate::store_error::store_error;
+use crate::store_error;
 
 /// ADD: an address of each range set for `owner`, or none at all.
 pub async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
@@ -36,7 +41,7 @@ pub async fn add_and_count(
 }
 
 pub(crate) fn dns(conf: &Conf) -> Result<Dns, CniError> {
-    conf.resolv_conf.as_deref().map_or_else(|| Ok(Dns::default()), resolv::read)
+    conf.resolv_conf.as_deref().map_or_else(|| Ok(Dns::default()), read)
 }
 
 pub(crate) fn result(conf: &Conf, ips: Vec<Ip>, dns: Dns) -> AddResult {
@@ -120,5 +125,73 @@ impl<S: Reservations> Leasing<'_, S> {
             self.reservations.set_last_reserved(index, address).map_err(|error| store_error(&error))?;
         }
         Ok(reserved)
+    }
+}
+
+/// A thousand times the size of a long one.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Reads the file that `ipam.resolvConf` names, following links, as `/etc/resolv.conf` is often one.
+pub(crate) fn read(path: &Path) -> Result<Dns, CniError> {
+    // A fifo must not block until a writer comes, nor a terminal become this process's.
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path);
+    let text = file.and_then(read_bounded).map_err(|error| {
+        let object = path.display();
+        CniError::new(Code::IO, format!("cannot read {object}: {error}")).detail("It is named by key ipam.resolvConf.")
+    })?;
+    Ok(parse(&String::from_utf8_lossy(&text)))
+}
+
+fn read_bounded(file: File) -> io::Result<Vec<u8>> {
+    // A device such as /dev/null means "no DNS"; a fifo without a writer must not look like one.
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_char_device() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    match file.take(MAX_BYTES + 1).read_to_end(&mut bytes)? as u64 > MAX_BYTES {
+        true => Err(io::Error::other("it is larger than 1 MiB")),
+        false => Ok(bytes),
+    }
+}
+
+/// Parses `nameserver`, `domain`, `search` and `options`. Lists accumulate over lines; other keywords, lines of one
+/// word and comments (`#`, `;`) are skipped.
+pub(crate) fn parse(text: &str) -> Dns {
+    let mut dns = Dns::default();
+    for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let keyword = words.next();
+        let mut values = words.peekable();
+        if values.peek().is_none() {
+            continue;
+        }
+        match keyword.as_deref() {
+            Some("nameserver") => dns.nameservers.extend(values.next()),
+            Some("domain") => dns.domain = values.next().unwrap_or_default(),
+            Some("search") => dns.search.extend(values),
+            Some("options") => dns.options.extend(values),
+            Some(_) | None => {}
+        }
+    }
+    dns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_accumulate_and_comments_are_skipped() {
+        let dns = parse(
+            "# head\n ; head\nnameserver 10.0.0.1 trailing\nnameserver\nnameserver fd00::1\n\
+             domain a.example\ndomain b.example\nsearch x.example\tz.example\nsearch y.example\n\
+             options ndots:5 rotate\nsortlist 1.2.3.4\r\n",
+        );
+        assert_eq!(dns.nameservers, ["10.0.0.1", "fd00::1"]);
+        assert_eq!(dns.domain, "b.example");
+        assert_eq!(dns.search, ["x.example", "z.example", "y.example"]);
+        assert_eq!(dns.options, ["ndots:5", "rotate"]);
+        assert!(parse("").is_empty());
     }
 }

@@ -31,7 +31,7 @@ pub fn released(line: &str) -> Option<(Address, String)> {
 }
 
 pub fn resolv_conf(text: &str) -> Dns {
-    crate::resolv::parse(text)
+    crate::add::parse(text)
 }
 
 pub fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {

@@ -14,7 +14,7 @@ use crate::address::Address;
 use crate::conf::Removal;
 use crate::inventory::list_held;
 use crate::store::{Content, Reservations, Store};
-use crate::store_error::store_error;
+use crate::store_error;
 
 /// GC: releases what is held by attachments that the sweep removes, unless a namespace has the address.
 pub async fn gc(conf: &Removal, sweep: &Sweep<&Attachment>) -> Result<(), CniError> {

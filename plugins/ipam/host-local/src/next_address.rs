@@ -12,7 +12,7 @@ use crate::conf::{Conf, Reclaim};
 use crate::range::{Range, RangeSet, Span};
 use crate::store::released::Released;
 use crate::store::{Reservations, Reserved};
-use crate::store_error::store_error;
+use crate::store_error;
 
 impl RangeSet {
     /// The order in which addresses are tried: from the one after `last_reserved` round to it again; from the

@@ -17,7 +17,7 @@ use crate::inventory::list_held;
 use crate::range::Span;
 use crate::store::private_files::PrivateFiles;
 use crate::store::{Reservations, Reserved, last_reserved, released};
-use crate::store_error::store_error;
+use crate::store_error;
 
 /// The addresses that a folder held when it was read, without its lock.
 struct Snapshot {

@@ -20,8 +20,8 @@ use crate::next_address::next_free;
 use crate::preview::first_not_in;
 use crate::range::{RangeSet, Span};
 use crate::store::private_files::PrivateFiles;
-use crate::store::{released, writable};
-use crate::store_error::store_error;
+use crate::store::{last_reserved, released};
+use crate::store_error;
 
 /// STATUS: whether ADD could write its files; with `reportExhausted`, whether each set has an address to give.
 pub async fn status(conf: &Conf) -> Result<(), CniError> {
@@ -29,7 +29,7 @@ pub async fn status(conf: &Conf) -> Result<(), CniError> {
     let folder = &conf.place.folder;
     // ADD reads the file for its result.
     add::dns(conf).map_err(|error| CniError { code: Code::NOT_AVAILABLE, ..error })?;
-    writable::require(folder, conf.sets.len()).map_err(|error| unavailable(&error))?;
+    last_reserved::require_writable(folder, conf.sets.len()).map_err(|error| unavailable(&error))?;
     match full_set(conf).map_err(|error| unavailable(&error))? {
         None => Ok(()),
         Some(set) if conf.report_exhausted => {

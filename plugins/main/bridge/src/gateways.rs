@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use cni_spec::{CniError, Code};
-use interface::await_ipv6::AddressWatch;
+use interface::container::AddressWatch;
 use interface::sides::Sides;
 use interface::undo::{Left, OwnUndo, Undo};
 use interface::{Side, Stage, failed};

@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use cni_spec::Attachment;
-use interface::away_device::{RECORDS as FOLDER, record_path as path};
+use interface::link_by_name::{RECORDS as FOLDER, record_path as path};
 use ipnetwork::IpNetwork;
 use netops::addr::{Address, Kept};
 use netops::boot::{self, Boot};

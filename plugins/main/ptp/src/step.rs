@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use cni_spec::{CniError, Code};
-use interface::await_ipv6::AddressWatch;
+use interface::container::AddressWatch;
 use interface::{Look, OwnStep, Side, Stage, failed};
 
 /// The steps that only the ptp plugin has.

@@ -12,7 +12,6 @@ use netops::link::Mac;
 
 pub mod conf;
 pub mod redirect;
-mod selinux;
 pub mod step;
 
 pub use conf::Conf;
@@ -50,7 +49,7 @@ impl InterfacePlugin for Tap {
 
     fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
         match &conf.selinux_context {
-            Some(_) => selinux::probe(search_path),
+            Some(_) => step::probe_selinux(search_path),
             None => status::try_out_tap(),
         }
     }

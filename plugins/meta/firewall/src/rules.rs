@@ -11,10 +11,8 @@
 //! the bridge and policy that it has. So DEL needs no result, an address that changed hands keeps its new owner's rules,
 //! and the rules of a bridge go with its last container.
 
-mod collect;
 mod isolation;
 
-pub(crate) use collect::{gc, list};
 use isolation::{
     EITHER, bridge_rules, end_isolation, isolating, merged, policies_passed_by, policy_comment, put_first,
 };
@@ -23,9 +21,10 @@ pub(crate) use isolation::{Isolation, isolated_bridge};
 use std::cell::RefCell;
 use std::net::IpAddr;
 
-use cni_filter::iptables::rule::{Rule, Target, is};
+use cni_filter::iptables::rule::{Is, Rule, Target, is};
 use cni_filter::iptables::{Before, Edit, FoundRule, NativeTable, NewRule, Table};
-use cni_filter::{ACCEPT_MARK, Names};
+use cni_filter::{ACCEPT_MARK, Names, Noted, OfNetwork, Stale};
+use cni_spec::gc::Sweep;
 use netops::OpError;
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
@@ -373,6 +372,51 @@ pub(crate) fn probe(table: &mut Table<'_>, policy: Option<Policy>) -> Result<()>
         ));
     }
     Ok(())
+}
+
+/// The number of rules that GC deletes in one transaction.
+const RULES_AT_ONCE: usize = 400;
+
+/// Removes the rules of a network's attachments that GC removes. The reference's name no network, so they stay.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, sweep: &Sweep<Names<'_>>) -> Result<()> {
+    let (stale, of) = (Stale::new(network, sweep), OfNetwork::new(network));
+    let mut is_over = false;
+    while !is_over {
+        // Guarded by the ruleset's generation: whether a bridge has a container left depends on what others add.
+        table.change(|table| {
+            let (found, mut left) = of_network(table, &of)?;
+            let mut count = 0;
+            let (gone, valid): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| {
+                let is_gone = stale.has(found.note.as_deref()) && count < RULES_AT_ONCE;
+                count += usize::from(is_gone);
+                is_gone
+            });
+            left.extend(valid);
+            is_over = count < RULES_AT_ONCE;
+            let mut edits = end_isolation(table, &gone, &left, None)?;
+            edits.extend(gone.into_iter().map(Edit::Delete));
+            Ok(edits)
+        })?;
+    }
+    Ok(())
+}
+
+/// The rules that name an attachment to the network, and all others.
+fn of_network(table: &mut Table<'_>, network: &OfNetwork) -> Result<(Vec<FoundRule>, Vec<FoundRule>)> {
+    let found = table.list(OWN)?.unwrap_or_default();
+    Ok(found.into_iter().partition(|found| network.has(found.note.as_deref())))
+}
+
+/// What GC of the network would remove if no attachment were valid.
+pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Noted>> {
+    let noted = |found: FoundRule| {
+        let note = found.note.as_deref().map(|note| note.rsplit_once(BRIDGE).map_or(note, |(own, _)| own));
+        let sides = found.rule.as_ref().map(|rule| [&rule.source, &rule.destination]);
+        let address = sides.into_iter().flatten().flatten().find_map(Is::host);
+        let object = address.map_or("firewall rules".to_owned(), |address| format!("firewall rules of {address}"));
+        Noted::of(network, note, address, object)
+    };
+    Ok(of_network(table, network)?.0.into_iter().filter_map(noted).collect())
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@
 //! | `other_entries` | the rules that another entry of the list has |
 //! | `accept` | the rules that let forwarded connections pass a policy of DROP |
 //! | `shared` | the ports as elements of shared rules |
-//! | `port_holder` | containers that hold a port already |
-//! | `node_programs` | programs of the node that listen on a port |
+//! | `port_holder` | containers that hold a port already, and programs of the node that listen on it |
 //! | [`forwards`] | the rules on the node, for programs that show them |
 //! | [`inventory()`] | what GC would remove |
 //! | `route_localnet` | what 127.0.0.1 needs |
@@ -29,10 +28,8 @@ mod other_entries;
 mod port_holder;
 mod put_back;
 mod shared;
-mod undo;
 
 mod inventory;
-mod node_programs;
 mod route_localnet;
 
 pub use inventory::{inventory, words};
@@ -56,8 +53,8 @@ use backend::{choose, with_table};
 use conf::{Backend, Conf, OnPortInUse};
 use pod_ports::{FAMILIES, Forwarded, KnownAddresses, PodPorts, names};
 use port_holder::{Contest, Holder, Replaced};
+use put_back::Unmap;
 use route_localnet::Enabled;
-use undo::Unmap;
 
 #[derive(Debug)]
 pub struct Portmap;
@@ -84,7 +81,7 @@ impl ChainedPlugin for Portmap {
                 "no port is forwarded: prevResult has no address of their family on an interface in the container"
             );
         }
-        node_programs::look(&mut pods, conf.on_port_in_use == OnPortInUse::Error)?;
+        port_holder::refuse_programs(&mut pods, conf.on_port_in_use == OnPortInUse::Error)?;
         for pod in &pods {
             let mut contest = contest(call, conf);
             let (accepted, enabled) = (Accepted::default(), Rc::<RefCell<Enabled>>::default());
@@ -132,7 +129,7 @@ impl ChainedPlugin for Portmap {
                 .unknown
                 .push("the rules that forward ports: the container's address is not known before".to_owned());
         }
-        node_programs::look(&mut pods, conf.on_port_in_use == OnPortInUse::Error)?;
+        port_holder::refuse_programs(&mut pods, conf.on_port_in_use == OnPortInUse::Error)?;
         let mut filter = open(call.raw.search_path())?;
         for pod in pods {
             let mut contest = contest(call, conf);

@@ -1,10 +1,22 @@
 //! The attachment's rules before an ADD, and how an ADD that fails puts them back.
 
-use cni_filter::iptables::{Before, Edit, FoundRule, Table};
+use chained::{all, failed};
+use cni_filter::iptables::{Before, Edit, FoundRule, Table, TableName};
+use cni_spec::{Attachment, CniError};
+use ipnetwork::IpNetwork;
 use netops::error::Result;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
 
+use crate::accept::Accepted;
+use crate::backend::with_table;
+use crate::conf::{Backend, Conf};
 use crate::iptables::{DNAT, remove};
-use crate::pod_ports::{Forwarded, PodPorts};
+use crate::pod_ports::{Forwarded, PodPorts, names};
+use crate::port_holder::Replaced;
+use crate::route_localnet::Enabled;
+use crate::{accept, forget_flows, nftables, open, route_localnet};
 
 /// The attachment's rules of an earlier ADD: those of its chain, and `entries`, which lead there.
 pub(crate) fn of(
@@ -52,4 +64,55 @@ pub(crate) fn put_back(
         Ok(edits)
     })?;
     Ok(forwarded)
+}
+
+/// Removes what ADD made for one address, and puts back what it replaced.
+#[derive(Debug)]
+pub(crate) struct Unmap {
+    pub(crate) attachment: Attachment,
+    pub(crate) conf: Conf,
+    pub(crate) address: IpNetwork,
+    pub(crate) replaced: Replaced,
+    pub(crate) accepted: Accepted,
+    pub(crate) enabled: Rc<RefCell<Enabled>>,
+    pub(crate) search_path: String,
+}
+
+impl fmt::Display for Unmap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let had_none = self.replaced.borrow().as_ref().is_some_and(Before::is_empty);
+        let how = if had_none { "removed" } else { "as before" };
+        write!(f, "forwarded ports of {} {how}", self.address.ip())
+    }
+}
+
+impl Unmap {
+    fn put_back(&self) -> std::result::Result<(), CniError> {
+        let Self { attachment, conf, address, replaced, accepted, search_path, .. } = self;
+        let pod = PodPorts::new(attachment, conf, *address);
+        let mut filter = open(search_path)?;
+        let (replaced, accepted) = (replaced.borrow(), accepted.borrow());
+        // Without it ADD failed before it changed anything.
+        let Some(replaced) = &*replaced else { return Ok(()) };
+        let forwarded = with_table(&mut filter, &pod, &mut |table, backend| match backend {
+            Backend::Iptables => put_back_chain(table, &pod, replaced),
+            Backend::Nftables => nftables::put_back(table, &pod, replaced),
+        })?;
+        if let Some(accepted) = &*accepted
+            && let Some(mut table) = filter.iptables(pod.family, TableName::Filter).map_err(failed)?
+        {
+            accept::put_back(&mut table, pod.names, accepted).map_err(failed)?;
+        }
+        forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
+        Ok(())
+    }
+}
+
+impl chained::Undo for Unmap {
+    fn run(&self, _sides: &chained::LazySides<'_>) -> std::result::Result<(), chained::Left> {
+        let Self { attachment, enabled, search_path, .. } = self;
+        let (rules, key) = (self.put_back(), names(attachment).key());
+        let closed = route_localnet::undo(&enabled.borrow(), &key, search_path).map_err(failed);
+        Ok(all([rules, closed])?)
+    }
 }

@@ -13,7 +13,7 @@ use netops::nft::Family;
 use crate::conf::{Backend, Conf, OnPortInUse};
 use crate::pod_ports::{PodPorts, names};
 use crate::route_localnet::Enabled;
-use crate::{contest, node_programs, open, pods, redirect_flows, route_localnet};
+use crate::{contest, open, pods, port_holder, redirect_flows, route_localnet};
 
 /// Removes the elements of an ADD that fails later, if it made the first.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl chained::Undo for Unmap {
 /// The pods, with the programs of the node that keep their packets.
 fn looked_up<'a>(call: &AddOrCheck<'a>, conf: &'a Conf) -> Result<Vec<PodPorts<'a>>, CniError> {
     let mut pods = pods(call, conf);
-    node_programs::look(&mut pods, conf.on_port_in_use == OnPortInUse::Error)?;
+    port_holder::refuse_programs(&mut pods, conf.on_port_in_use == OnPortInUse::Error)?;
     Ok(pods)
 }
 

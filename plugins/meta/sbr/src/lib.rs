@@ -1,10 +1,8 @@
 //! The sbr plugin: source-based routing. Packets from each address of the interface are routed by a table of their own, so that
 //! answers leave by the interface that the question came in by.
 
-pub mod change;
 pub mod conf;
 mod moved_routes;
-mod tables;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,9 +17,8 @@ use netops::route::whole::{self, Whole};
 use netops::rule::{self, Listed, Rule};
 use netops::{Family, Kernel, addr};
 
-use crate::change::Change;
 use crate::conf::{Conf, Removal};
-use crate::moved_routes::{Moving, is_default};
+use crate::moved_routes::{Change, MADE_BESIDE_COPIES, MADE_BY_ADD, Moving, is_default, is_own, of_source, rules_of};
 
 /// The first table that may be chosen, as in the reference.
 const FIRST_TABLE: u32 = 100;
@@ -190,9 +187,9 @@ impl<'a> Rules<'a> {
     /// The table that an earlier ADD chose for the address, or a free one from `first` on; and whether it is an earlier one's.
     fn table_for(&self, link: &Link, own: &Conf, ip: &Ip, first: u32) -> Result<(u32, bool), CniError> {
         let address = ip.address.ip();
-        for (_, table) in tables::of_source(&self.all, address) {
+        for (_, table) in of_source(&self.all, address) {
             let gateway = gateway_of(&own.gateways, ip);
-            if tables::is_own(self.inside, Some(link.index), table, address, gateway).map_err(failed)? {
+            if is_own(self.inside, Some(link.index), table, address, gateway).map_err(failed)? {
                 return Ok((table, true));
             }
         }
@@ -203,7 +200,7 @@ impl<'a> Rules<'a> {
 
     /// Has packets from the address routed by the table.
     fn direct(&mut self, txn: &Txn, ip: IpAddr, table: u32) -> Result<(), CniError> {
-        if tables::of_source(&self.all, ip).any(|(_, found)| found == table) {
+        if of_source(&self.all, ip).any(|(_, found)| found == table) {
             return Ok(());
         }
         let rule = Rule { source: single(ip), table, priority: None };
@@ -219,7 +216,7 @@ fn compare(sides: &Sides, link: &Link, own: &Conf, ip: &Ip) -> Result<(), CniErr
     let inside = &sides.container;
     let address = ip.address.ip();
     let place = || format!("routing in {}", inside.place());
-    let mut rules = tables::rules_of(inside, address).map_err(failed)?;
+    let mut rules = rules_of(inside, address).map_err(failed)?;
     rules.retain(|(_, table)| own.table.is_none_or(|own| own == *table));
     let Some((_, first)) = rules.first() else {
         return Err(differs(place(), format!("no rule has packets from {address} routed by a table")));
@@ -256,9 +253,9 @@ fn rules_to_remove(
     for source in sources {
         let gateway = prev_ips.iter().find(|ip| ip.address.ip() == source).and_then(|ip| gateway_of(gateways, ip));
         let mut rules = Vec::new();
-        for (rule, found) in tables::rules_of(inside, source)? {
+        for (rule, found) in rules_of(inside, source)? {
             if table.is_none_or(|own| own == found) {
-                let is_own = tables::is_own(inside, link.map(|link| link.index), found, source, gateway)?;
+                let is_own = is_own(inside, link.map(|link| link.index), found, source, gateway)?;
                 rules.push((Rule { source: single(source), table: found, priority: Some(rule.priority) }, is_own));
             }
         }
@@ -296,10 +293,10 @@ fn move_back(
         let is_default_of_prev = |route: &ResultRoute| route.is_default() && Family::from(route.dst) == family;
         let known = removing.attached.filter(|prev| prev.interface().is_some());
         let routes = whole::list(inside, link.index, table, family)?;
-        let is_beside = routes.iter().any(|route| route.protocol() == tables::MADE_BESIDE_COPIES);
+        let is_beside = routes.iter().any(|route| route.protocol() == MADE_BESIDE_COPIES);
         let had_default = is_beside || known.is_none_or(|prev| prev.result.routes.iter().any(is_default_of_prev));
         let is_moved = |route: &&Whole| {
-            let is_made = matches!(route.protocol(), tables::MADE_BY_ADD | tables::MADE_BESIDE_COPIES);
+            let is_made = matches!(route.protocol(), MADE_BY_ADD | MADE_BESIDE_COPIES);
             !is_made && (!is_default(route) || had_default)
         };
         let back = |route: &Whole| {

@@ -1,18 +1,19 @@
 //! The interface's routes, on their way from the main table to those of its addresses.
 
+use std::fmt;
 use std::net::IpAddr;
 
-use chained::{Txn, failed};
+use chained::{LazySides, Left, Txn, Undo, failed};
 use cni_spec::{CniError, Code, Ip, Route as ResultRoute};
 use ipnetwork::IpNetwork;
 use netops::link::Link;
-use netops::route::Route;
 use netops::route::whole::{self, Whole};
-use netops::{Errno, Kernel, OpError};
+use netops::route::{self, Route};
+use netops::rule::{Listed, Rule};
+use netops::{Errno, Kernel, OpError, rule};
 
-use crate::change::Change;
 use crate::conf::Conf;
-use crate::{gateway_of, tables};
+use crate::gateway_of;
 
 /// An interface whose routes go to tables of its addresses.
 pub(crate) struct Moving<'a> {
@@ -76,7 +77,7 @@ impl<'a> Moving<'a> {
                 }
             }
             // A second one of an earlier ADD may have another metric.
-            if !is_earlier || !tables::has_default(inside, link.index, table, gateway).map_err(failed)? {
+            if !is_earlier || !has_default(inside, link.index, table, gateway).map_err(failed)? {
                 self.add_default(table, gateway, is_beside)?;
             }
         }
@@ -93,9 +94,9 @@ impl<'a> Moving<'a> {
             // The best metric: 0 in IPv4, 1 in IPv6, where 0 is 1024.
             true => {
                 let metric = gateway.is_ipv6().then_some(1);
-                Whole::of(&Route { metric, ..route }, tables::MADE_BESIDE_COPIES)
+                Whole::of(&Route { metric, ..route }, MADE_BESIDE_COPIES)
             }
-            false => Whole::of(&route, tables::MADE_BY_ADD),
+            false => Whole::of(&route, MADE_BY_ADD),
         };
         match self.inside.run(whole::add_only(&route)) {
             // Of an earlier ADD.
@@ -146,4 +147,95 @@ fn is_to_subnet(route: &Whole, ip: &Ip) -> bool {
     let is_part = ip.address.contains(dst.network()) && dst.prefix() >= ip.address.prefix();
     let is_near = |hop: &Route| hop.gateway.is_none_or(|gateway| ip.address.contains(gateway));
     (route.is_on_link() && dst.contains(ip.address.ip())) || (is_part && route.hops().iter().all(is_near))
+}
+
+#[derive(Debug)]
+pub(crate) enum Change {
+    AddedRule(Rule),
+    Added(Whole),
+    /// Copies of routes in this table.
+    Copied(u32, Vec<Whole>),
+    /// A route that was deleted from the main table.
+    Deleted(Whole),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddedRule(rule) => write!(f, "rule {rule} deleted"),
+            Self::Added(route) => write!(f, "route {route} deleted"),
+            Self::Copied(table, _) => write!(f, "copies of routes in table {table} deleted"),
+            Self::Deleted(route) => write!(f, "route {route} restored"),
+        }
+    }
+}
+
+impl Undo for Change {
+    fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
+        let sides = sides.open()?;
+        let is_undone = |error: &OpError| error.is_absent() || error.os_errno() == Some(Errno::EEXIST);
+        let done = match self {
+            Self::AddedRule(rule) => sides.container.run(rule::delete(rule)),
+            Self::Added(route) => sides.container.run(whole::delete(route)),
+            Self::Copied(_, routes) => whole::remove(&sides.container, routes),
+            // Beside other interfaces' routes to the same place.
+            Self::Deleted(route) => whole::restore(&sides.container, [route.clone()]),
+        };
+        match done {
+            Err(error) if !is_undone(&error) => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// The protocol of a default route that ADD made, where the main table had none: DEL does not move it there. A number that
+/// `linux/rtnetlink.h` leaves free, as the reference's `boot` is also that of routes that were copied.
+pub(crate) const MADE_BY_ADD: u8 = 193;
+
+/// The protocol of a default route that ADD made beside copies of the main table's. The copies' metrics are by 1 higher than
+/// theirs, so that packets take this one; DEL moves them back with the metrics that they had.
+pub(crate) const MADE_BESIDE_COPIES: u8 = 194;
+
+/// The rules that route packets from the address by a table, and that have no other selector, in the order of evaluation.
+pub(crate) fn rules_of(inside: &Kernel, ip: IpAddr) -> netops::error::Result<Vec<(Listed, u32)>> {
+    let all = rule::list(inside, ip.into())?;
+    Ok(of_source(&all, ip).collect())
+}
+
+/// The rules of [`rules_of`] among these.
+pub(crate) fn of_source(all: &[Listed], ip: IpAddr) -> impl Iterator<Item = (Listed, u32)> {
+    let of_source = move |rule: &&Listed| rule.source == Some(IpNetwork::from(ip)) && !rule.is_narrower;
+    all.iter().filter(of_source).filter_map(|rule| Some((*rule, rule.table?)))
+}
+
+/// Whether a table of a rule for this address is the interface's: it has no routes yet, or its default route is by the address's
+/// gateway on the interface. Where the gateway is not known, all of its routes have to be the interface's.
+pub(crate) fn is_own(
+    inside: &Kernel,
+    link: Option<u32>,
+    table: u32,
+    ip: IpAddr,
+    gateway: Option<IpAddr>,
+) -> netops::error::Result<bool> {
+    if is_reserved(table) {
+        return Ok(false);
+    }
+    let routes = route::list(inside, None, Some(table), ip.into())?;
+    let is_here = |route: &route::Route| link.is_some() && route.link == link;
+    Ok(routes.is_empty()
+        || match gateway {
+            Some(_) => routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == gateway && is_here(route)),
+            None => routes.iter().all(is_here),
+        })
+}
+
+/// Whether the table has a default route by the gateway on the interface.
+pub(crate) fn has_default(inside: &Kernel, link: u32, table: u32, gateway: IpAddr) -> netops::error::Result<bool> {
+    let routes = route::list(inside, Some(link), Some(table), gateway.into())?;
+    Ok(routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == Some(gateway)))
+}
+
+/// Whether the kernel or the node uses the table.
+pub(crate) fn is_reserved(table: u32) -> bool {
+    matches!(table, 0 | 253..=255)
 }

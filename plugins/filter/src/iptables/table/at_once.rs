@@ -1,5 +1,6 @@
 //! A change to the tables of several families: one look and one transaction for all of them.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use netops::error::{Cause, Result};
@@ -8,6 +9,7 @@ use netops::{Errno, OpError};
 
 use super::edit::nft_changes;
 use super::{DEADLINE, Edit, Table, TableName, World};
+use crate::iptables::table::{FoundRule, Id, parse};
 use crate::iptables::variant;
 use crate::{base_chains, retry_when_changed};
 
@@ -77,6 +79,31 @@ fn missing(nft: &mut Nft, place: &Chain, found: [&Option<ChainInfo>; 2], edits: 
     let has_table = own.is_some() || base.is_some() || edits.is_empty() || nft.find_table(&place.table)?.is_some();
     let table = (!has_table).then(|| Change::EnsureTable(place.table.clone()));
     Ok(table.into_iter().chain(chain).collect())
+}
+
+impl Table<'_> {
+    /// Lists the rules of all chains by chain, read at once. Chains without rules may be left out.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub fn list_all(&mut self) -> Result<BTreeMap<String, Vec<FoundRule>>> {
+        let mut all: BTreeMap<String, Vec<FoundRule>> = BTreeMap::new();
+        match &mut self.world {
+            World::Netlink(nft) => {
+                for rule in nft.list_all_rules(&self.table)? {
+                    all.entry(rule.chain.to_string()).or_default().push(FoundRule::from_nft(rule));
+                }
+            }
+            World::Program { text, .. } => {
+                for name in parse::chains(text) {
+                    let rules = parse::chain(text, name).unwrap_or_default().into_iter();
+                    let found = rules.map(|(words, rule)| FoundRule { rule, note: None, id: Id::Words(words) });
+                    all.insert(name.to_owned(), found.collect());
+                }
+            }
+        }
+        Ok(all)
+    }
 }
 
 #[cfg(test)]

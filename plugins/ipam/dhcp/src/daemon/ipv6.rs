@@ -14,8 +14,8 @@ use tokio::net::UdpSocket;
 
 use super::Shared;
 use super::clock::{now, sleep_until};
-use super::exchange::LISTENS;
 use super::lease_task::random;
+use super::open_link::LISTENS;
 use super::open_link::{Heard, LinkError, OpenLink};
 use crate::ipv6::client::{Actions, Client, Event};
 use crate::ipv6::message::Incoming;

@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
 use super::clock::{now, sleep_until};
-use super::exchange::{Exchange, LISTENS, receive};
 use super::ipv6::{Ipv6, LinkOfLease, News};
+use super::open_link::{Exchange, LISTENS, receive};
 use super::open_link::{LinkError, OpenLink, SERVER_PORT, send_from_node};
 use crate::client::{Actions, Client, Event, Identity, To};
 use crate::lease::Lease;

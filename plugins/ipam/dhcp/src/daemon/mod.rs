@@ -4,13 +4,11 @@
 //! namespace open but while it waits for a server's answer.
 
 mod clock;
-mod exchange;
 pub mod flags;
 mod ipv6;
 mod lease_task;
 mod listen;
 mod open_link;
-mod serve;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,16 +24,19 @@ use nix::libc::{SIGINT, SIGTERM};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use skel::interrupt::Signals;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::lease_files::{self, LeaseRecord, Subject};
-use crate::rpc::{Granted, Names};
+use crate::rpc::{self, DaemonReply, Envelope, Granted, LINE_BYTES_MAX, Names, Request, VERSION};
 pub(crate) use clock::now as since_boot;
 use flags::{Flags, USAGE};
 pub use ipv6::RecordOfIpv6;
 use lease_task::{First, LeaseTask, Order};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 /// How long a lease task may take to carry out an order. It only waits for the kernel.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
@@ -122,7 +123,7 @@ fn run(flags: Flags) -> Result<(), String> {
 async fn accept_all(shared: Rc<Shared>, listener: UnixListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(spawn_local(serve::serve(Rc::clone(&shared), stream))),
+            Ok((stream, _)) => drop(spawn_local(serve(Rc::clone(&shared), stream))),
             Err(error) => {
                 // No file or memory is free. The caller waits in the queue until something is.
                 tracing::error!(%error, "cannot accept a call");
@@ -266,6 +267,96 @@ impl Shared {
             CniError::new(Code::TIMEOUT, msg).detail("Repeat the call; the lease is kept as long as the daemon has it.")
         })
     }
+}
+
+/// How long a caller may take to say what it wants, and to read the reply.
+const SPEAKS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Go's net/rpc over HTTP prints the status to the reference plugin's user.
+const TO_THE_REFERENCE: &str =
+    "HTTP/1.0 501 this is another suite's dhcp daemon, stop it and start the reference plugins' own\r\n\r\n";
+
+async fn serve(shared: Rc<Shared>, mut stream: UnixStream) {
+    let served = async {
+        let line = within(read_line(&mut stream)).await?;
+        let reply = match line.starts_with("CONNECT ") {
+            true => TO_THE_REFERENCE.as_bytes().to_vec(),
+            false => {
+                let outcome = match parse(&line) {
+                    Ok(request @ Request::Add { .. }) => {
+                        // A caller that has ended needs no lease: its ADD has failed.
+                        let work = answer(&shared, request);
+                        tokio::select! {
+                            // The work comes first, so a caller that has ended already leaves the same line in the log.
+                            biased;
+                            outcome = work => outcome,
+                            () = hung_up(&mut stream) => return Err(io::ErrorKind::ConnectionReset.into()),
+                        }
+                    }
+                    // A lease is given back also for a DEL that did not wait any longer.
+                    Ok(request) => answer(&shared, request).await,
+                    Err(error) => Err(error),
+                };
+                rpc::line(&match outcome {
+                    Ok(value) => DaemonReply::Done(value),
+                    Err(CniError { code, msg, details, .. }) => DaemonReply::Failed { code: code.0, msg, details },
+                })?
+            }
+        };
+        within(stream.write_all(&reply)).await
+    };
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "a call was broken off");
+    }
+}
+
+async fn within<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(SPEAKS_WITHIN, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn read_line(stream: &mut UnixStream) -> io::Result<String> {
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line).await?;
+    Ok(line)
+}
+
+/// Waits for the end of the connection; a caller sends nothing behind its request.
+async fn hung_up(stream: &mut UnixStream) {
+    let mut byte = [0; 1];
+    while stream.read(&mut byte).await.is_ok_and(|count| count > 0) {}
+}
+
+fn parse(line: &str) -> Result<Request, CniError> {
+    let invalid = |why: String| {
+        CniError::new(Code::DECODING, format!("the dhcp daemon cannot read the request: {why}"))
+            .detail("Plugin and daemon have to be of one version: restart the daemon after an upgrade.")
+    };
+    let Envelope { cni_dhcp, request } = serde_json::from_str(line).map_err(|error| invalid(error.to_string()))?;
+    match cni_dhcp == VERSION {
+        true => Ok(request),
+        false => Err(invalid(format!("it is of version {cni_dhcp} of the protocol, the daemon of {VERSION}"))),
+    }
+}
+
+async fn answer(shared: &Rc<Shared>, request: Request) -> Result<Value, CniError> {
+    match request {
+        Request::Add { names, sandbox, client_id, provide, request, priority, extras } => {
+            let (index, mac) = (0, [0; 6]);
+            shared
+                .add(Subject { names, sandbox, index, mac, client_id, provide, request, priority, extras })
+                .await
+                .and_then(value)
+        }
+        Request::Check { names } => shared.check(&names).await.and_then(|record| value(record.granted())),
+        Request::Del { names } => shared.release(&names).await.and_then(value),
+        Request::Gc { network, valid, seen } => shared.gc(&network, &Sweep { valid, seen }).await.and_then(value),
+        Request::Status => Ok(json!({})),
+        Request::List => value(shared.list().await),
+    }
+}
+
+fn value(done: impl Serialize) -> Result<Value, CniError> {
+    serde_json::to_value(done).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))
 }
 
 #[cfg(test)]

@@ -5,11 +5,9 @@
 //! broken and the next call reads the folder.
 
 mod file;
-mod last_reserved;
-mod lock;
+pub(crate) mod last_reserved;
 pub(crate) mod private_files;
 pub(crate) mod released;
-pub(crate) mod writable;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -18,16 +16,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use cni_spec::Attachment;
-use netops::OpError;
 use netops::boot::Boot;
 use netops::lock::Lock;
+use netops::{Errno, OpError};
 use nix::fcntl::OFlag;
 
 use crate::address::Address;
 use crate::index::{Damaged, Index, OwnerHash, Seal, Stamp, seal};
 use crate::range::Span;
 pub(crate) use file::{Content, content_of, old_content_of, read, try_read};
+use futures::channel::oneshot;
 pub(crate) use last_reserved::read as last_reserved;
+use netops::error::Cause;
 use private_files::PrivateFiles;
 
 /// The folders of a store, and the time to wait for its lock.
@@ -121,7 +121,7 @@ impl Store {
     }
 
     async fn lock(place: &StoreLocation, dir: File) -> Result<Self, OpError> {
-        let lock = lock::take(&place.folder.join("lock"), place.deadline).await?;
+        let lock = take(&place.folder.join("lock"), place.deadline).await?;
         let unknown = |error: &OpError| tracing::warn!(%error, "the folder is read instead of its index");
         let boot = Boot::read().inspect_err(unknown).ok();
         let private_files = PrivateFiles::about(&dir, &place.private_files);
@@ -400,3 +400,49 @@ impl Reservations for Store {
 
 #[cfg(test)]
 mod tests;
+
+/// The reference's permissions.
+const BITS: u32 = 0o750;
+
+/// How long a call waits before it says for whom.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Takes the lock `path`, on a thread of its own if it is held. If the caller goes away meanwhile, the thread drops the
+/// lock.
+async fn take(path: &Path, deadline: Duration) -> Result<Lock, OpError> {
+    match Lock::try_take(path, BITS) {
+        Ok(Some(lock)) => Ok(lock),
+        Ok(None) => wait(path.to_owned(), deadline).await,
+        // CHECK, and DEL of an absent reservation, need no writable store.
+        Err(error) if error.os_errno() == Some(Errno::EROFS) => Lock::take_existing(path, deadline),
+        Err(error) => Err(error),
+    }
+}
+
+async fn wait(path: PathBuf, deadline: Duration) -> Result<Lock, OpError> {
+    tracing::info!(lock = %path.display(), "another process holds the lock: waiting for it");
+    let lost = || OpError::state("take", format!("lock {}", path.display()), "the waiting thread ended");
+    let (sender, receiver) = oneshot::channel();
+    let waiting = path.clone();
+    std::thread::Builder::new()
+        .spawn(move || drop(sender.send(take_with_word(&waiting, deadline))))
+        .map_err(|error| OpError::io("start", "a thread that waits for the lock", &error))?;
+    receiver.await.map_err(|_canceled| lost())?
+}
+
+/// Takes the lock, and says who holds it if that takes long: the runtime may give up first.
+fn take_with_word(path: &Path, deadline: Duration) -> Result<Lock, OpError> {
+    match Lock::take(path, BITS, deadline.min(PATIENCE)) {
+        Err(error) if matches!(error.cause, Cause::Held(_)) && deadline > PATIENCE => {
+            tracing::warn!(%error, "still waiting for it");
+            let waited_in_all = |mut error: OpError| {
+                if let Cause::Held(held) = &mut error.cause {
+                    held.waited = deadline;
+                }
+                error
+            };
+            Lock::take(path, BITS, deadline.saturating_sub(PATIENCE)).map_err(waited_in_all)
+        }
+        taken => taken,
+    }
+}

@@ -2,7 +2,7 @@ mod index;
 
 use super::*;
 use crate::conf::{Conf, Removal};
-use crate::{add, check, del, gc, status};
+use crate::{add, gc, status};
 
 use cni_spec::{Attachment, CniError, Code, ConfObject, FromConf};
 
@@ -69,11 +69,11 @@ impl Node {
     }
 
     fn del(&self, id: &str) {
-        block_on(del::del(&self.removal(), &owner(id))).unwrap();
+        block_on(crate::del(&self.removal(), &owner(id))).unwrap();
     }
 
     fn check(&self, id: &str) -> Result<(), CniError> {
-        block_on(check::check(&self.conf(), &owner(id)))
+        block_on(crate::check(&self.conf(), &owner(id)))
     }
 
     /// STATUS by the letter, where a full range is an error.
