@@ -1,11 +1,14 @@
 //! Measures slots on a throwaway node: `cargo run --release --locked -p netslot --example bench`.
 
 #![expect(clippy::print_stdout, reason = "prints its figures")]
+#![expect(unsafe_code, reason = "counts what is allocated")]
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made ends the program")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::net::TcpListener;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use netops::Kernel;
@@ -19,6 +22,27 @@ const LONG: Duration = Duration::from_secs(600);
 const MANY: usize = 4000;
 /// The limit of namespaces of the user namespace that this program is in.
 const NAMESPACES_MAX: &str = "/proc/sys/user/max_net_namespaces";
+
+/// The bytes that are allocated at present.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+#[global_allocator]
+static COUNTED: Counted = Counted;
+struct Counted;
+
+// SAFETY: the system's allocator does all.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
 
 fn main() {
     let load = fs::read_to_string("/proc/loadavg").unwrap();
@@ -139,13 +163,6 @@ fn destroy() {
     pool.close().unwrap();
 }
 
-/// Resident memory of this process, in bytes.
-fn resident() -> usize {
-    let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let line = rollup.lines().find(|line| line.starts_with("Rss:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
-}
-
 fn rules(node: &Node) -> usize {
     node.host().nft().iter().filter(|line| line.starts_with("nft rule ")).count()
 }
@@ -161,10 +178,10 @@ fn connect(slot: &Slot, outside: &Namespace) -> String {
 fn many(node: &Node, outside: &Namespace) {
     let pool = pool(0);
     let first = pool.take().unwrap();
-    let (few, start, before) = (rules(node), Instant::now(), resident());
+    let (few, start, before) = (rules(node), Instant::now(), ALLOCATED.load(Relaxed));
     let mut slots: Vec<_> = (1..MANY).map(|_| pool.take().unwrap()).collect();
     println!("{MANY} slots, made one by one in {:.1?}", start.elapsed());
-    println!("memory of a slot in the library: {} bytes", (resident() - before).div_ceil(MANY));
+    println!("memory of a slot in the library: {} bytes", (ALLOCATED.load(Relaxed) - before).div_ceil(MANY - 1));
     println!("rules on the node: {few} with 1 slot, {} with {MANY}", rules(node));
     println!("connect from the first slot: {}", connect(&first, outside));
     println!("connect from the last slot:  {}", connect(slots.last().unwrap(), outside));

@@ -253,7 +253,9 @@ impl Shared {
     fn found(&self, host: &Kernel, link: &str, alias: &str, netns: &Netns) -> OpResult<Option<Link>> {
         let found = link::get(host, &Target::named(link))?;
         if found.alias.as_deref() != Some(alias) {
-            return Err(OpError::state("use", format!("link {link}"), format!("its alias is not {alias}")));
+            let fault =
+                format!("another program made it: remove it, or open the pool by another name than {}", self.spec.name);
+            return Err(OpError::state("use", format!("link {link}"), fault));
         }
         let other_side = match self.spec.device {
             Device::Veth => link::find(&Kernel::in_netns(netns)?, INSIDE)?.map(|eth0| eth0.index),

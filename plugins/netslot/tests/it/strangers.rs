@@ -24,7 +24,7 @@ fn a_link_of_the_same_name_stays() {
     slot.destroy().unwrap();
     node.host().add_link(&link, "bridge");
     let error = pool.take().unwrap_err();
-    assert!(error.to_string().contains("its alias is not"), "{error}");
+    assert!(error.to_string().contains("another program made it: remove it"), "{error}");
     pool.close().unwrap();
     assert_eq!(node.host().link(&link).kind, "bridge");
 }
