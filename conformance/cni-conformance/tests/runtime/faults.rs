@@ -33,6 +33,21 @@ fn each_fault_is_caught_by_its_rule() {
 }
 
 #[test]
+fn each_other_form_of_a_fault_is_caught_by_the_same_rule() {
+    let forms = [
+        ("chain.check-has-result", "result-of-another-version"),
+        ("chain.check-has-result", "result-without-version"),
+        ("chain.del-has-result", "result-of-another-version"),
+        ("derive.result-keys-pass", "result-of-known-keys"),
+        ("lifecycle.result-is-of-attachment", "result-is-of-container"),
+    ];
+    for (rule, fault) in forms {
+        let checked = check(fault, &[&["--rule", rule], &PATIENCE[..]].concat());
+        assert!(checked.rules("fail").contains(rule), "{fault}: {}", checked.failures());
+    }
+}
+
+#[test]
 #[ignore = "sixty runs of all rules take a quarter of an hour: cargo test --test runtime -- --ignored; TEST_FAULTS=chain. for some"]
 fn each_fault_is_caught_by_no_rule_that_it_does_not_break() {
     #[expect(clippy::disallowed_methods, reason = "a choice of rules for this run")]
