@@ -29,7 +29,7 @@ impl Case {
         let mut config = json!({"name": "net", "type": plugin.name});
         set(&mut numbers, &mut config, &keys::version());
         if plugin.is_ipam || !numbers.one_in(12) {
-            set(&mut numbers, &mut config, &(plugin.ipam)());
+            set(&mut numbers, &mut config, &plugin.ipam);
         }
         // Without a device, or a master, there is nothing to compare but refusals.
         let needed = match plugin.name {
@@ -55,10 +55,10 @@ impl Case {
             }
         }
         // The commands need iproute2: without it nodes are new ones.
-        let rows = if Path::new("/usr/bin/ip").exists() { keys::BEFORE } else { &[] };
+        let rows = if Path::new("/usr/bin/ip").exists() { keys::before() } else { Vec::new() };
         let before: Vec<_> =
             rows.iter().filter_map(|row| if numbers.one_in(6) { Some(*numbers.pick(row)) } else { None }).collect();
-        let args = if numbers.one_in(6) { *numbers.pick(keys::ARGS) } else { "" };
+        let args = if numbers.one_in(6) { *numbers.pick(&keys::args()) } else { "" };
         // The reference's firewall removes nothing without prevResult.
         let blind = numbers.one_in(3) && plugin.name != keys::CHAIN;
         Self(json!({"plugin": plugin.name, "before": before, "args": args, "config": config, "blind": blind}))

@@ -10,7 +10,7 @@
 //!
 //! Chained plugins run behind bridge, as [`keys::CHAIN`].
 //!
-//! To add a plugin, add a line to [`keys::plugins`] and its name to `ALL`, and to `SETTLED` when a long run shows no difference.
+//! To add a plugin, add a line to `keys.json` and its name to `ALL`, and to `SETTLED` when a long run shows no difference.
 //! A long run, 5000 cases from the given seed on (`DIFFERENTIAL_PLUGINS=static,ptp`: of these plugins):
 //! `DIFFERENTIAL_SEED=7 DIFFERENTIAL_CASES=5000 cargo test -p faults --test differential -- --ignored --nocapture`. One case again:
 //! `DIFFERENTIAL_CASE='{"plugin": ...}' cargo test -p faults --test differential one_case -- --ignored --nocapture`.
