@@ -12,7 +12,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 
-use super::{Route, list_like, read};
+use super::{MAIN_TABLE, Route, list_like, read};
 use crate::addr::Family;
 use crate::error::{OpError, Result};
 use crate::netlink_connection::{Kernel, Request};
@@ -187,6 +187,21 @@ pub fn list(net: &Kernel, link: u32, table: u32, family: Family) -> Result<Vec<W
     let (mut routes, by_gateway): (Vec<_>, Vec<_>) = routes.partition(Whole::is_on_link);
     routes.extend(by_gateway);
     Ok(routes)
+}
+
+/// The unicast routes of one family in the main table that a program has added with this protocol, by all links.
+///
+/// # Errors
+/// As [`super::list`].
+pub fn list_of_protocol(net: &Kernel, protocol: u8, family: Family) -> Result<Vec<Whole>> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family.into();
+    message.header.kind = RouteType::Unicast;
+    message.header.protocol = RouteProtocol::from(protocol);
+    message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
+    let routes = list_like(net, message, Some(MAIN_TABLE))?.into_iter().map(Whole::read);
+    // A kernel without strict checking lists those of all protocols.
+    Ok(routes.filter(|route| route.protocol() == protocol).collect())
 }
 
 /// Adds a route, in the place of one with its destination, table and metric.
