@@ -149,6 +149,7 @@ fn the_test_command_has_each_crate_of_the_product_and_ci_has_all() {
     assert!(missing.is_empty() && by_default.contains(&"conformance"), "{missing:?}");
     for (file, command) in [
         (".ci/run", "cargo test --locked --workspace "),
+        (".ci/run", "cargo test --locked --manifest-path plugins/node-agent/Cargo.toml "),
         ("README.md", "\ncargo test --locked\n"),
         ("README.md", "`cargo test --locked --workspace`"),
         ("CONTRIBUTING.md", "| `cargo test --locked` |"),
