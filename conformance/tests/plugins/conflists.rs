@@ -18,6 +18,9 @@ const FILES: [[&str; 3]; 5] = [
     ["podman", "87-podman.conflist", "podman"],
 ];
 
+/// The network of a node whose pods all have the host's network.
+const WITHOUT_ADDRESSES: [&str; 3] = ["host-network", "10-loopback.conflist", "host-network-only"];
+
 /// The folder of the conflists, if the source tree is on this machine.
 fn folder() -> Option<PathBuf> {
     sources_or_skip().map(|root| root.join("examples/conflists"))
@@ -43,11 +46,12 @@ fn every_conflist_is_known_and_parses() {
     let Some(folder) = folder() else { return };
     let mut found = files_below(&folder, "conflist");
     found.sort();
-    let mut known = FILES.map(|[runtime, file, _]| folder.join(runtime).join(file));
+    let files = || FILES.into_iter().chain([WITHOUT_ADDRESSES]);
+    let mut known: Vec<_> = files().map(|[runtime, file, _]| folder.join(runtime).join(file)).collect();
     known.sort();
     assert_eq!(found, known);
     let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
-    for [runtime, file, name] in FILES {
+    for [runtime, file, name] in files() {
         let read = NetworkConf::read(&folder.join(runtime).join(file)).unwrap();
         assert_eq!(read.name, name);
         assert!(readme.contains(&format!("[`{runtime}/{file}`]({runtime}/{file})")), "{runtime}/{file}");
@@ -69,6 +73,20 @@ fn is_of(attachment: &Attachment, addresses: &[String]) -> impl Fn(&str) -> bool
 #[test]
 fn each_file_gives_a_container_its_network_and_takes_it_again() {
     FILES.into_iter().for_each(gives_a_container_its_network_and_takes_it_again);
+}
+
+#[test]
+fn the_network_of_host_network_pods_sets_lo_up_and_gives_no_address() {
+    let (Some(folder), node) = (folder(), node()) else { return };
+    let network = network(&folder, WITHOUT_ADDRESSES);
+    let pod = node.container();
+    let chain = Chain { node: &node, network: &network, capabilities: &json!({}), attachment: pod.attachment() };
+    let result = chain.add().unwrap();
+    assert!(pod.namespace().find_link("eth0").is_none() && result["interfaces"][0]["name"] == "lo", "{result}");
+    chain.check().unwrap();
+    chain.del().unwrap();
+    // The runtime's own folders.
+    node.assert_as_before_except(|line| comes_and_goes(line) || line.contains("/var/lib/cni/"));
 }
 
 /// ADD, CHECK, DEL: nothing is left of the first container, and no line of the snapshot changes for the second.
