@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nix::libc::{O_NOCTTY, O_NONBLOCK};
 use nix::sys::stat::SFlag;
@@ -100,9 +101,15 @@ fn split(value: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// An administrator's mistake.
+/// Tells of an administrator's mistake, once until there is another: a runtime has many calls.
 pub(crate) fn warn(what: &str, why: &str) {
-    tracing::warn!("the log of calls: {what}: {why}");
+    static LAST: Mutex<String> = Mutex::new(String::new());
+    let text = format!("the log of calls: {what}: {why}");
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if *last != text {
+        tracing::warn!("{text}");
+        *last = text;
+    }
 }
 
 #[cfg(test)]
