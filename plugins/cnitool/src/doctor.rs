@@ -16,7 +16,6 @@
 //! | `host_settings` | forwarding, both variants of iptables, bridges |
 //! | `next_add` | what the next ADD would meet: addresses of bridges, routes, MTUs, IPv6 |
 
-mod addresses_to_give;
 mod check_results;
 mod drops_by_cause;
 mod files_of_other_projects;
@@ -29,7 +28,6 @@ pub(crate) mod network_folders;
 mod next_add;
 pub(crate) mod output_and_fix;
 mod remedy;
-mod removal_commands;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -45,10 +43,10 @@ use libcni::{AttachmentId, Cached, Runtime};
 pub(crate) use finding_kinds::{ANEW, Object};
 pub use finding_kinds::{Finding, Fix, Kind, Level, Line, Subject, Unread};
 pub(crate) use host_local_folders::of_cluster;
+pub(crate) use leftovers::removal_by_hand;
+pub use leftovers::{removal, unmounted};
 pub use remedy::{Remedy, Step};
 pub(crate) use remedy::{advice, tool};
-pub(crate) use removal_commands::removal_by_hand;
-pub use removal_commands::{removal, unmounted};
 
 /// The node to be examined: that of the calling thread.
 #[derive(Debug, Clone, Copy)]
@@ -192,10 +190,11 @@ async fn look(node: Node<'_>) -> (Examined, Vec<EntryKey>) {
     };
     leftovers::unreserved_by_traces(&survey.view, &known, &mut findings);
     files_of_other_projects::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
-    let (unexamined, passed) = drops_by_cause::look(node, &survey, runtime, &mut findings);
-    host_settings::look(node, &networks, &survey.view, &mut findings);
+    let sight = survey.sight();
+    let (unexamined, passed) = drops_by_cause::look(node, &sight, runtime, &mut findings);
+    host_settings::look(&inventory.search_path, &networks, &sight, &mut findings);
     if node.checks != Checks::No {
-        check_results::look(node, &survey, &mut findings).await;
+        check_results::look(node, &sight, &mut findings).await;
     }
     // Stable: findings of one level stay in the order above. A link takes IPv6 addresses when IPv6 is on, and a repair
     // succeeds when nothing else is wrong with the containers.

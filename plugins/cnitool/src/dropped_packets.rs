@@ -9,10 +9,9 @@ mod container_routes;
 mod default_route;
 mod dropping_rules;
 mod forwarded_ports;
-mod gateways;
-mod host_links;
+pub(crate) mod gateways;
+pub(crate) mod host_links;
 pub(crate) mod host_routes;
-mod links_as_at_add;
 mod mtu;
 mod packet_answers;
 mod packet_reasons;
@@ -131,126 +130,9 @@ impl Survey {
         Self { view: look_by(node, &host, only, unseen), host, search_path }
     }
 
-    /// The reasons of all attachments that live, as the node's settings and rules read.
-    #[must_use]
-    pub fn reasons(&self) -> Reasons<'_> {
-        self.read(&Sight::new(&self.host, &self.search_path, &self.view))
-    }
-
-    /// The reasons of all attachments that live, with what real packets of some showed.
-    #[must_use]
-    pub fn proven_reasons(&self) -> Reasons<'_> {
-        let sight = Sight::new(&self.host, &self.search_path, &self.view);
-        let mut reasons = self.read(&sight);
-        let Answers { asked, skipped } = sight.prove(&mut reasons.found, None);
-        let is_asked = |network: &Network| asked.iter().any(|it| it.network.name == network.name);
-        if asked.iter().all(Asked::lives) && self.view.networks.iter().filter(|it| forwards(it)).all(is_asked) {
-            reasons.unexamined.clear();
-        }
-        reasons.beyond.extend(skipped);
-        reasons
-    }
-
-    /// Whether a guest, such as a virtual machine, has the addresses of an attachment, which CHECK misses then.
-    pub(crate) fn has_guest(&self, attachment: &libcni::RuntimeConf) -> bool {
-        let Ok(netns) = netops::Netns::open(attachment.netns.as_str()) else { return false };
-        let Ok(kernel) = netops::Kernel::in_netns(&netns) else { return false };
-        let link = netops::link::find(&kernel, attachment.id.ifname.as_str()).ok().flatten();
-        link.is_some_and(|link| container_interface::find_guest(&kernel, &link).is_some())
-    }
-
-    fn read<'a>(&'a self, sight: &Sight<'a>) -> Reasons<'a> {
-        let (mut found, mut unseen, mut unexamined) = (Vec::new(), sight.unseen.clone(), sight.refusing_rules());
-        for network in &self.view.networks {
-            for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
-                let findings = sight.of(network, attachment);
-                // Attachments of a runtime with another cache have no path here.
-                if !attachment.netns.is_empty() {
-                    unseen.extend(findings.unseen);
-                }
-                found.extend(findings.reasons.into_iter().map(|reason| Found { network, attachment, reason }));
-            }
-        }
-        if self.view.networks.iter().any(forwards) {
-            unexamined.extend(cni_filter::iptables::unread_tables());
-            let mut open = Nft::open("the host").ok();
-            unexamined.extend(open.iter_mut().flat_map(cni_filter::rule_words::that_may_drop));
-        }
-        unseen.sort();
-        unseen.dedup();
-        unexamined.sort();
-        unexamined.dedup();
-        Reasons { found, unseen, unexamined, beyond: Vec::new() }
-    }
-}
-
-/// Whether the node forwards packets of living containers of a network.
-fn forwards(network: &Network) -> bool {
-    let is_it = |kind: &String| ["bridge", "ptp"].contains(&on_node::plugin_of(kind));
-    network.plugins.iter().any(is_it) && network.attachments.iter().any(|it| it.life == Life::Lives)
-}
-
-/// An ADD that began longer ago has ended: runtimes wait for no plugin as long.
-const ADD_MAX: Duration = Duration::from_secs(300);
-
-/// The number of attachments with one fault from which on the fault is their network's or node's.
-const SHARED: usize = 4;
-
-/// A view of the node, or of the network of this name, with its faults: the reasons that are errors. A fault that many
-/// attachments of a network share is the network's.
-#[must_use]
-pub fn look(node: Node<'_>, only: Option<&str>) -> View {
-    let survey = Survey::look_at(node, only);
-    let found = survey.reasons().found;
-    let mut gathered: BTreeMap<(String, String), Vec<(AttachmentId, String)>> = BTreeMap::new();
-    for Found { network, attachment, reason } in found {
-        if reason.level == Level::Error {
-            let who = gathered.entry((network.name.clone(), reason.what)).or_default();
-            who.push((attachment.id.clone(), reason.why));
-        }
-    }
-    let mut view = survey.view;
-    for ((name, what), who) in gathered {
-        let Some(network) = view.networks.iter_mut().find(|network| network.name == name) else { continue };
-        let ids: BTreeSet<&AttachmentId> = who.iter().map(|(id, _)| id).collect();
-        if ids.len() >= SHARED {
-            network.faults.push(format!("{what}: {} attachments", ids.len()));
-            continue;
-        }
-        for attachment in &mut network.attachments {
-            let own = who.iter().filter(|(id, why)| *id == attachment.id && !attachment.faults.contains(why));
-            let own: Vec<String> = own.map(|(_, why)| why.clone()).collect();
-            attachment.faults.extend(own);
-        }
-    }
-    view
-}
-
-/// What all attachments share, read once.
-pub(crate) struct Sight<'a> {
-    host: &'a Host,
-    /// Where programs are looked for.
-    search_path: &'a str,
-    routes: Vec<Route>,
-    /// The node's ends of containers' links.
-    own_links: BTreeSet<&'a str>,
-    /// The routes that refuse packets: kind and destination.
-    refusing: Vec<route::Refusing>,
-    /// The node's route to other networks, by family.
-    ways_out: BTreeMap<bool, Route>,
-    ports: Ports<'a>,
-    view: &'a View,
-    holders: BTreeMap<IpAddr, Vec<(&'a Network, &'a Attachment)>>,
-    /// The living attachments by the Ethernet address of their interface.
-    macs: BTreeMap<&'a str, Vec<(&'a Network, &'a Attachment)>>,
-    /// Settings of the kernel that attachments share, by path.
-    settings: RefCell<BTreeMap<String, Option<String>>>,
-    pub(crate) unseen: Vec<Unread>,
-}
-
-impl<'a> Sight<'a> {
-    pub(crate) fn new(host: &'a Host, search_path: &'a str, view: &'a View) -> Self {
-        let mut unseen: Vec<Unread> = host.unread_forwards.iter().cloned().collect();
+    pub(crate) fn sight(&self) -> Sight<'_> {
+        let Self { host, search_path, view } = self;
+        let mut unseen: Vec<Unread> = host.unread_forwards.iter().chain(&host.unread_links).cloned().collect();
         let (mut routes, mut refusing, mut ways_out) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (family, kernel) in Family::BOTH.into_iter().zip(host.kernel.iter().cycle()) {
             let listed = route::list_main(kernel, family);
@@ -283,7 +165,7 @@ impl<'a> Sight<'a> {
                 }
             }
         }
-        Self {
+        Sight {
             host,
             search_path,
             routes,
@@ -298,8 +180,113 @@ impl<'a> Sight<'a> {
             unseen,
         }
     }
+}
 
-    pub(super) fn attachments(&self) -> impl Iterator<Item = &'a Attachment> + Clone {
+/// Whether the node forwards packets of living containers of a network.
+fn forwards(network: &Network) -> bool {
+    let is_it = |kind: &String| ["bridge", "ptp"].contains(&on_node::plugin_of(kind));
+    network.plugins.iter().any(is_it) && network.attachments.iter().any(|it| it.life == Life::Lives)
+}
+
+/// An ADD that began longer ago has ended: runtimes wait for no plugin as long.
+const ADD_MAX: Duration = Duration::from_secs(300);
+
+/// The number of attachments with one fault from which on the fault is their network's or node's.
+const SHARED: usize = 4;
+
+/// A view of the node, or of the network of this name, with its faults: the reasons that are errors. A fault that many
+/// attachments of a network share is the network's.
+#[must_use]
+pub fn look(node: Node<'_>, only: Option<&str>) -> View {
+    let survey = Survey::look_at(node, only);
+    let found = survey.sight().reasons().found;
+    let mut gathered: BTreeMap<(String, String), Vec<(AttachmentId, String)>> = BTreeMap::new();
+    for Found { network, attachment, reason } in found {
+        if reason.level == Level::Error {
+            let who = gathered.entry((network.name.clone(), reason.what)).or_default();
+            who.push((attachment.id.clone(), reason.why));
+        }
+    }
+    let mut view = survey.view;
+    for ((name, what), who) in gathered {
+        let Some(network) = view.networks.iter_mut().find(|network| network.name == name) else { continue };
+        let ids: BTreeSet<&AttachmentId> = who.iter().map(|(id, _)| id).collect();
+        if ids.len() >= SHARED {
+            network.faults.push(format!("{what}: {} attachments", ids.len()));
+            continue;
+        }
+        for attachment in &mut network.attachments {
+            let own = who.iter().filter(|(id, why)| *id == attachment.id && !attachment.faults.contains(why));
+            let own: Vec<String> = own.map(|(_, why)| why.clone()).collect();
+            attachment.faults.extend(own);
+        }
+    }
+    view
+}
+
+/// What all attachments share, read once.
+pub(crate) struct Sight<'a> {
+    pub(crate) host: &'a Host,
+    /// Where programs are looked for.
+    search_path: &'a str,
+    /// The routes of the main table.
+    pub(crate) routes: Vec<Route>,
+    /// The node's ends of containers' links.
+    own_links: BTreeSet<&'a str>,
+    /// The routes of the main table that refuse packets: kind and destination.
+    pub(crate) refusing: Vec<route::Refusing>,
+    /// The node's route to other networks, by family.
+    ways_out: BTreeMap<bool, Route>,
+    ports: Ports<'a>,
+    pub(crate) view: &'a View,
+    holders: BTreeMap<IpAddr, Vec<(&'a Network, &'a Attachment)>>,
+    /// The living attachments by the Ethernet address of their interface.
+    macs: BTreeMap<&'a str, Vec<(&'a Network, &'a Attachment)>>,
+    /// Settings of the kernel that attachments share, by path.
+    settings: RefCell<BTreeMap<String, Option<String>>>,
+    pub(crate) unseen: Vec<Unread>,
+}
+
+impl<'a> Sight<'a> {
+    /// The reasons of all attachments that live, as the node's settings and rules read.
+    pub(crate) fn reasons(&self) -> Reasons<'a> {
+        let (mut found, mut unseen, mut unexamined) = (Vec::new(), self.unseen.clone(), self.refusing_rules());
+        let networks = &self.view.networks;
+        for network in networks {
+            for attachment in network.attachments.iter().filter(|attachment| attachment.life == Life::Lives) {
+                let findings = self.of(network, attachment);
+                // Attachments of a runtime with another cache have no path here.
+                if !attachment.netns.is_empty() {
+                    unseen.extend(findings.unseen);
+                }
+                found.extend(findings.reasons.into_iter().map(|reason| Found { network, attachment, reason }));
+            }
+        }
+        if networks.iter().any(forwards) {
+            unexamined.extend(cni_filter::iptables::unread_tables());
+            let mut open = Nft::open("the host").ok();
+            unexamined.extend(open.iter_mut().flat_map(cni_filter::rule_words::that_may_drop));
+        }
+        unseen.sort();
+        unseen.dedup();
+        unexamined.sort();
+        unexamined.dedup();
+        Reasons { found, unseen, unexamined, beyond: Vec::new() }
+    }
+
+    /// The reasons of all attachments that live, with what real packets of some showed.
+    pub(crate) fn proven_reasons(&self) -> Reasons<'a> {
+        let mut reasons = self.reasons();
+        let Answers { asked, skipped } = self.prove(&mut reasons.found, None);
+        let is_asked = |network: &Network| asked.iter().any(|it| it.network.name == network.name);
+        if asked.iter().all(Asked::lives) && self.view.networks.iter().filter(|it| forwards(it)).all(is_asked) {
+            reasons.unexamined.clear();
+        }
+        reasons.beyond.extend(skipped);
+        reasons
+    }
+
+    pub(crate) fn attachments(&self) -> impl Iterator<Item = &'a Attachment> + Clone {
         self.view.networks.iter().flat_map(|network| &network.attachments)
     }
 
@@ -313,6 +300,14 @@ impl<'a> Sight<'a> {
     /// The node's route to other networks.
     fn out(&self, family: Family) -> Option<&Route> {
         self.ways_out.get(&(family == Family::V4))
+    }
+
+    /// Whether a guest, such as a virtual machine, has the addresses of an attachment, which CHECK misses then.
+    pub(crate) fn has_guest(&self, attachment: &libcni::RuntimeConf) -> bool {
+        let Ok(netns) = netops::Netns::open(attachment.netns.as_str()) else { return false };
+        let Ok(kernel) = netops::Kernel::in_netns(&netns) else { return false };
+        let link = netops::link::find(&kernel, attachment.id.ifname.as_str()).ok().flatten();
+        link.is_some_and(|link| container_interface::find_guest(&kernel, &link).is_some())
     }
 
     /// An ADD that was cut off leaves an attachment that nothing holds for. One that may be under way has no remedy.

@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 
 use crate::dropped_packets::{Answers, Asked, Findings, Found, Sight, Survey};
 use crate::error_remedies::{is_told_to_be_root, refused};
-use crate::node_networks::host_objects::Host;
-use crate::node_networks::{Attachment, Maker, Network, Node, Origin, Protocol, View, leads_to, look_by, word};
+use crate::node_networks::{Attachment, Maker, Network, Node, Origin, Protocol, View, leads_to, word};
 use crate::output::{Output, count, escaped, say};
 use crate::settings::Settings;
 use crate::settings::container_id_and_netns::one_of;
@@ -53,22 +52,20 @@ pub struct Explanation {
 /// [`crate::node_networks::look`] gives.
 #[must_use]
 pub fn explain(node: Node<'_>, word: &str) -> (Vec<Explanation>, View) {
-    let mut unseen = Vec::new();
-    let host = Host::look(&node.inventory.search_path, &mut unseen);
-    let view = look_by(node, &host, None, unseen);
-    let path = Path { host: &host, sight: Sight::new(&host, &node.inventory.search_path, &view), view: &view };
+    let survey = Survey::look(node);
+    let sight = survey.sight();
     // As files and results write it: an address with its prefix length.
     let bare =
         word.split_once('/').filter(|(_, length)| length.parse::<u8>().is_ok()).map_or(word, |(address, _)| address);
     let mut answers = match bare.parse::<IpAddr>() {
-        Ok(address) => path.of_address(address),
-        Err(_) => path.of_name(word),
+        Ok(address) => sight.of_address(address),
+        Err(_) => sight.of_name(word),
     };
     let (port, protocol) = word.split_once('/').map_or((word, None), |(port, protocol)| (port, Some(protocol)));
     if let Ok(port) = port.parse::<u16>() {
-        answers.extend(path.of_port(port, protocol));
+        answers.extend(sight.of_port(port, protocol));
     }
-    (answers, view)
+    (answers, survey.view)
 }
 
 pub(crate) fn run(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {
@@ -121,13 +118,7 @@ pub(crate) fn trace(
     })
 }
 
-struct Path<'a> {
-    host: &'a Host,
-    sight: Sight<'a>,
-    view: &'a View,
-}
-
-impl<'a> Path<'a> {
+impl<'a> Sight<'a> {
     /// Whether a word names an attachment: by its container, or by container and interface.
     fn is_named(&self, attachment: &Attachment, word: &str) -> bool {
         let AttachmentId { container_id, ifname } = &attachment.id;
@@ -136,13 +127,13 @@ impl<'a> Path<'a> {
             || word.rsplit_once('/').is_some_and(|(of, name)| name == ifname.as_str() && is_container(of))
     }
 
-    fn attachments(&self) -> impl Iterator<Item = (&'a Network, &'a Attachment)> + use<'a> {
+    fn of_networks(&self) -> impl Iterator<Item = (&'a Network, &'a Attachment)> + use<'a> {
         let view = self.view;
         view.networks.iter().flat_map(|network| network.attachments.iter().map(move |it| (network, it)))
     }
 
     fn of_address(&self, address: IpAddr) -> Vec<Explanation> {
-        let holders = self.attachments().filter(|(_, attachment)| attachment.addresses.contains(&address));
+        let holders = self.of_networks().filter(|(_, attachment)| attachment.addresses.contains(&address));
         let mut answers: Vec<Explanation> = holders
             .map(|(network, attachment)| self.of_attachment(format!("{address} is an address of"), network, attachment))
             .collect();
@@ -175,7 +166,7 @@ impl<'a> Path<'a> {
 
     fn of_name(&self, name: &str) -> Vec<Explanation> {
         let mut answers = Vec::new();
-        for (network, attachment) in self.attachments() {
+        for (network, attachment) in self.of_networks() {
             if let Some(link) = attachment.links.iter().find(|link| link.name == name) {
                 answers.push(self.of_attachment(format!("{} is the host's end of", link.name), network, attachment));
             } else if self.is_named(attachment, name) {
@@ -227,7 +218,7 @@ impl<'a> Path<'a> {
             };
             let before = rules.clone().take(place).find(is_before);
             let of = format!("port {port}/{} of the node is forwarded to {},", forward.protocol.name(), forward.to);
-            let by_address = || self.attachments().filter(|(_, it)| leads_to(&it.addresses, forward.to));
+            let by_address = || self.of_networks().filter(|(_, it)| leads_to(&it.addresses, forward.to));
             let by_rule = by_address().find(|(_, attachment)| attachment.ports.contains(forward));
             let holder = by_rule.or_else(|| by_address().next());
             let mut answer = match holder {
@@ -244,7 +235,7 @@ impl<'a> Path<'a> {
             answers.push(answer);
         }
         if answers.is_empty() {
-            for (network, attachment) in self.attachments() {
+            for (network, attachment) in self.of_networks() {
                 for asked in attachment.asked.iter().filter(|asked| asked.port == port && is_it(asked.protocol)) {
                     answers.push(self.of_attachment(
                         format!("{} of the node was asked for by", asked.name()),
@@ -271,12 +262,12 @@ impl<'a> Path<'a> {
             (_, None) => "unknown".to_owned(),
         };
         let attached = Some((network.name.clone(), attachment.clone()));
-        let Findings { reasons, to, from, unseen, .. } = self.sight.of(network, attachment);
-        let mut unseen: Vec<String> = unseen.iter().chain(&self.sight.unseen).map(ToString::to_string).collect();
+        let Findings { reasons, to, from, unseen, .. } = self.of(network, attachment);
+        let mut unseen: Vec<String> = unseen.iter().chain(&self.unseen).map(ToString::to_string).collect();
         unseen.extend(BEYOND.map(str::to_owned));
         let of = |reason| Found { network, attachment, reason };
         let mut found: Vec<Found<'_>> = reasons.into_iter().map(of).collect();
-        let Answers { asked, skipped } = self.sight.prove(&mut found, Some(attachment));
+        let Answers { asked, skipped } = self.prove(&mut found, Some(attachment));
         unseen.extend(skipped);
         let packets = asked.iter().flat_map(Asked::lines).collect();
         let drops = found.into_iter().map(|found| found.reason.why).collect();

@@ -3,15 +3,20 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use cni_spec::{Code, SpecVersion};
+use cni_spec::{Code, Interface, SpecVersion};
 use futures::StreamExt;
 use futures::stream;
 use libcni::{Cached, Error, Namespace, Repair, Repaired, Runtime};
+use netops::link::Mac;
 use on_node::pod_names::Names;
 
 use crate::doctor::network_files::Makes;
 use crate::doctor::{Checks, Finding, Kind, Level, Node, Remedy, Subject, advice, tool};
-use crate::dropped_packets::Survey;
+use crate::dropped_packets::Sight;
+use crate::dropped_packets::gateways::mac_of_host;
+use crate::dropped_packets::host_links::rename;
+use crate::node_networks::Attachment;
+use crate::shell_words::word;
 
 /// How long all of them may take.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -23,7 +28,7 @@ const WITHIN_LOCKED: Duration = Duration::from_secs(10);
 const AT_A_TIME: usize = 4;
 
 /// Calls CHECK of each attachment in the cache whose namespace is there, by the configuration of its ADD.
-pub(crate) async fn look(node: Node<'_>, survey: &Survey, findings: &mut Vec<Finding>) {
+pub(crate) async fn look(node: Node<'_>, sight: &Sight<'_>, findings: &mut Vec<Finding>) {
     // A cache that cannot be listed is a finding of `attachments`.
     let Ok(listing) = node.runtime.cache().list(None) else { return };
     let is_there = |entry: &Cached| entry.is_complete() && entry.namespace() == Namespace::Present;
@@ -49,7 +54,7 @@ pub(crate) async fn look(node: Node<'_>, survey: &Survey, findings: &mut Vec<Fin
         let Some(error) = runtime.check(&network, &entry.attachment).await.err() else {
             return if is_all { beyond_check(runtime, &entry, subject).await } else { None };
         };
-        let is_of_others = || !Makes::are_own(node.runtime, &network) || survey.has_guest(&entry.attachment);
+        let is_of_others = || !Makes::are_own(node.runtime, &network) || sight.has_guest(&entry.attachment);
         if !is_all && (is_unrun(&error) || is_of_others()) {
             return None;
         }
@@ -63,10 +68,10 @@ pub(crate) async fn look(node: Node<'_>, survey: &Survey, findings: &mut Vec<Fin
         // CHECK ends with the first plugin that fails, of which it says all that differs.
         let failed = if let Error::Plugin(failed) = &error { Some(&*failed.plugin) } else { None };
         let (is_repairable, differences) = repair(runtime, &entry, failed).await;
-        if !is_repairable && let Some(changed) = survey.changed_link(&subject.network, &subject.id) {
-            let finding = Kind::CheckFails.finding(Level::Error, Some(&subject.network), changed.what);
+        if !is_repairable && let Some((what, remedy)) = changed_link(sight, &subject) {
+            let finding = Kind::CheckFails.finding(Level::Error, Some(&subject.network), what);
             let evidence = vec![subject.line(text)];
-            return Some(Finding { evidence, ..finding.help(changed.remedy) });
+            return Some(Finding { evidence, ..finding.help(remedy) });
         }
         let remedy = match is_repairable {
             true => tool(["repair", entry.network.as_str()]).into(),
@@ -154,4 +159,41 @@ async fn repair(runtime: &Runtime, entry: &Cached, but: Option<&str>) -> (bool, 
     let others = plugins.into_iter().filter(|plugin| but != Some(plugin.plugin.as_str()));
     let found = others.filter_map(|plugin| plugin.outcome.ok().flatten());
     (is_whole, found.flat_map(|Repaired { repaired, left }| repaired.into_iter().chain(left)).collect())
+}
+
+/// The first change of a link of the node that an attachment has, in words that fit all attachments that have it, and the command that
+/// mends it.
+fn changed_link(sight: &Sight<'_>, subject: &Subject) -> Option<(String, String)> {
+    let network = sight.view.networks.iter().find(|of| of.name == subject.network)?;
+    let attachment = network.attachments.iter().find(|attachment| attachment.id == subject.id)?;
+    renamed_end(sight, attachment).or_else(|| other_address(sight, attachment))
+}
+
+/// The host's end, which is the only link of the result that no link has the name of.
+fn renamed_end(sight: &Sight<'_>, attachment: &Attachment) -> Option<(String, String)> {
+    let mut lost = of_host(attachment).filter(|entry| sight.host.find(&entry.name).is_none());
+    let (Some(was), None) = (lost.next(), lost.next()) else { return None };
+    let [end] = &*attachment.links else { return None };
+    if of_host(attachment).any(|entry| entry.name == end.name) {
+        return None;
+    }
+    Some((format!("link {} is called {} now", was.name, end.name), rename(&end.name, &was.name)))
+}
+
+/// A link that each attachment which has it knows by one other Ethernet address.
+fn other_address(sight: &Sight<'_>, attachment: &Attachment) -> Option<(String, String)> {
+    of_host(attachment).find_map(|entry| {
+        let (wanted, found): (Mac, Mac) = (entry.mac.parse().ok()?, sight.host.find(&entry.name)?.mac?);
+        let mut known = sight.attachments().filter_map(|of| mac_of_host(of, &entry.name));
+        if found == wanted || known.any(|mac| mac != wanted) {
+            return None;
+        }
+        let what = format!("link {} has Ethernet address {found}, and ADD found it with {wanted}", entry.name);
+        Some((what, format!("ip link set {} address {wanted}", word(&entry.name))))
+    })
+}
+
+/// The links of the node in the result of ADD.
+fn of_host(attachment: &Attachment) -> impl Iterator<Item = &Interface> {
+    attachment.result.interfaces.iter().filter(|entry| entry.sandbox.is_empty())
 }

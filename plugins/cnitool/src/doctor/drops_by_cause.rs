@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::dropped_packets::{Found, Reason, Reasons, Survey};
+use crate::dropped_packets::{Found, Reason, Reasons, Sight};
 
 use libcni::Runtime;
 
@@ -13,12 +13,12 @@ use crate::doctor::{ANEW, Finding, Kind, Line, Node, Remedy, Subject, advice, to
 /// Looks at all attachments that live, and returns what was not examined, and what else may drop packets.
 pub(crate) fn look(
     node: Node<'_>,
-    survey: &Survey,
+    sight: &Sight<'_>,
     runtime: &Runtime,
     findings: &mut Vec<Finding>,
 ) -> (Vec<String>, Vec<String>) {
     let Reasons { found, unseen, unexamined, beyond } =
-        if node.probes { survey.proven_reasons() } else { survey.reasons() };
+        if node.probes { sight.proven_reasons() } else { sight.reasons() };
     findings.extend(unseen.iter().filter(|unread| !unread.is_expected).map(|unread| Kind::unread(None, unread)));
     let of = |found: &Found<'_>| (found.network.name.clone(), found.attachment.id.clone());
     let broken = found.iter().filter(|found| is_of_links(found.reason.kind));

@@ -1,8 +1,8 @@
 //! Settings of the host that all networks share: forwarding, both variants of iptables, bridges.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::dropped_packets::Sight;
 use crate::node_networks::View;
 use crate::shell_words;
 use cni_filter::Filter;
@@ -12,7 +12,7 @@ use netops::nft::{Family, Nft, Table};
 use netops::route::{self, Route};
 use netops::{Kernel, sysctl};
 
-use crate::doctor::{Finding, Kind, Level, Node, Object, Step, addresses_to_give, advice, next_add};
+use crate::doctor::{Finding, Kind, Level, Object, Step, advice, next_add};
 use crate::parsed_network::{Network, Plugin};
 
 /// Ports of a bridge: numbers below `BR_MAX_PORTS` of net/bridge/br_private.h, without 0.
@@ -21,10 +21,10 @@ const BRIDGE_PORTS_MAX: usize = (1 << 10) - 1;
 /// Ports from which on a bridge counts as nearly full.
 const BRIDGE_PORTS_MANY: usize = BRIDGE_PORTS_MAX / 10 * 9;
 
-pub(crate) fn look(node: Node<'_>, networks: &[Network], view: &View, findings: &mut Vec<Finding>) {
-    forwarding(networks, view, findings);
+pub(crate) fn look(search_path: &str, networks: &[Network], sight: &Sight<'_>, findings: &mut Vec<Finding>) {
+    forwarding(networks, sight.view, findings);
     connections(findings);
-    match cni_filter::iptables::variants_with_rules(&node.inventory.search_path) {
+    match cni_filter::iptables::variants_with_rules(search_path) {
         Ok(Variants { nft: true, legacy: true }) => {
             let what = "both variants of iptables, nf_tables and legacy, have rules";
             let compare =
@@ -34,19 +34,13 @@ pub(crate) fn look(node: Node<'_>, networks: &[Network], view: &View, findings: 
         Ok(_) => (),
         Err(error) => findings.push(Kind::unseen(None, "iptables", &error)),
     }
-    let looked = Kernel::host().and_then(|host| {
-        let links = link::list(&host, None)?;
-        for network in networks {
-            ports(network, &links, findings);
-        }
-        addresses_to_give::look(&host, &links, networks, findings)?;
-        open_loopback(&host, &links, networks, view, findings)?;
-        services(&node.inventory.search_path, networks, &links, findings);
-        next_add::look(&host, &links, networks, view, findings)
-    });
-    if let Err(error) = looked {
+    let Some(kernel) = &sight.host.kernel else { return };
+    networks.iter().for_each(|network| ports(network, sight, findings));
+    if let Err(error) = open_loopback(kernel, networks, sight, findings) {
         findings.push(Kind::unseen(None, "the node's links", &error));
     }
+    services(search_path, networks, sight, findings);
+    next_add::look(sight, kernel, networks, findings);
 }
 
 /// An ADD turns it on, so it matters only once a container is attached: then something has turned it off again. Each family
@@ -119,39 +113,33 @@ fn crowded(count: u64, most: u64) -> Option<Finding> {
 
 /// Links of no container on which the kernel routes loopback addresses, if they are a way to all addresses or to a container's.
 fn open_loopback(
-    host: &Kernel,
-    links: &[Link],
+    kernel: &Kernel,
     networks: &[Network],
-    view: &View,
+    sight: &Sight<'_>,
     findings: &mut Vec<Finding>,
 ) -> netops::error::Result<()> {
-    let attachments = || view.networks.iter().flat_map(|network| &network.attachments);
-    let ends: BTreeSet<&str> = attachments().flat_map(|it| &it.links).map(|end| end.name.as_str()).collect();
+    let links = || sight.host.links.iter();
     // A bridge is its network's also while the veth is none of its ports.
     let named: Vec<&String> = networks.iter().flat_map(Network::called).filter_map(|it| it.bridge.as_ref()).collect();
-    let masters = links.iter().filter(|link| ends.contains(link.name.as_str())).filter_map(|end| end.master);
-    let masters: BTreeSet<u32> = masters.collect();
+    let masters: Vec<u32> = links().filter(|link| sight.is_own(link)).filter_map(|end| end.master).collect();
     let is_of = |link: &&Link| link.kind.is_bridge() && (masters.contains(&link.index) || named.contains(&&link.name));
-    let bridges: Vec<u32> = links.iter().filter(is_of).map(|link| link.index).collect();
-    let master_of = |index: u32| links.iter().find(|link| link.index == index)?.master;
-    let is_own = |link: &Link| {
+    let bridges: Vec<u32> = links().filter(is_of).map(|link| link.index).collect();
+    let is_of_containers = |link: &Link| {
         // A bridge's gateway in a VLAN is a veth with its other end in the bridge.
-        let vlan_of =
-            link.peer.filter(|_| link.kind == LinkKind::Veth && link.peer_netns_id.is_none()).and_then(master_of);
-        ends.contains(link.name.as_str()) || [Some(link.index), vlan_of].iter().flatten().any(|it| bridges.contains(it))
+        let peer = link.peer.filter(|_| link.kind == LinkKind::Veth && link.peer_netns_id.is_none());
+        let vlan_of = peer.and_then(|index| sight.host.at(index)?.master);
+        sight.is_own(link) || [Some(link.index), vlan_of].iter().flatten().any(|it| bridges.contains(it))
     };
     let leads_out = |link: &Link, route: &Route| {
         let is_to = |address: &IpAddr| !link.kind.is_bridge() && route.dst.contains(*address);
         // A VPN may have two halves of a default route.
-        route.dst.prefix() <= 1 || attachments().flat_map(|it| &it.addresses).any(is_to)
+        route.dst.prefix() <= 1 || sight.attachments().flat_map(|it| &it.addresses).any(is_to)
     };
-    for link in links.iter().filter(|link| !link.loopback && !is_own(link)) {
+    for link in links().filter(|link| !link.loopback && !is_of_containers(link)) {
         let key = sysctl::Key::of_link("ipv4", &link.name, "route_localnet")?;
-        if sysctl::find(&key)?.is_none_or(|value| value == "0")
-            || !route::list(host, Some(link.index), None, netops::Family::V4)?
-                .iter()
-                .any(|route| leads_out(link, route))
-        {
+        let is_closed = sysctl::find(&key)?.is_none_or(|value| value == "0");
+        let routes = || route::list(kernel, Some(link.index), None, netops::Family::V4);
+        if is_closed || !routes()?.iter().any(|route| leads_out(link, route)) {
             continue;
         }
         let name = format!("net.ipv4.conf.{}.route_localnet", link.name.replace('.', "/"));
@@ -168,9 +156,9 @@ fn has_family(network: &Network, view: &View, is_ipv6: bool) -> bool {
 }
 
 /// kube-proxy's rules translate the answers of a container on the same bridge only if they pass iptables.
-fn services(search_path: &str, networks: &[Network], links: &[Link], findings: &mut Vec<Finding>) {
-    let names: Vec<&String> = networks.iter().flat_map(Network::called).filter_map(|it| it.bridge.as_ref()).collect();
-    let Some(bridge) = links.iter().find(|link| names.contains(&&link.name)) else { return };
+fn services(search_path: &str, networks: &[Network], sight: &Sight<'_>, findings: &mut Vec<Finding>) {
+    let mut bridges = networks.iter().flat_map(Network::called).filter_map(|it| it.bridge.as_ref());
+    let Some(bridge) = bridges.find_map(|name| sight.host.find(name)) else { return };
     let key = "net.bridge.bridge-nf-call-iptables";
     let value = sysctl::Key::new(&["bridge", "bridge-nf-call-iptables"]).and_then(|key| sysctl::find(&key));
     let state = match value {
@@ -205,10 +193,10 @@ fn of_iptables(search_path: &str) -> netops::error::Result<bool> {
     })
 }
 
-fn ports(network: &Network, links: &[Link], findings: &mut Vec<Finding>) {
+fn ports(network: &Network, sight: &Sight<'_>, findings: &mut Vec<Finding>) {
     for name in network.called().iter().filter_map(|plugin| plugin.bridge.as_ref()) {
-        let Some(bridge) = links.iter().find(|link| link.name == *name) else { continue };
-        let ports = links.iter().filter(|link| link.master == Some(bridge.index)).count();
+        let Some(bridge) = sight.host.find(name) else { continue };
+        let ports = sight.ports(bridge).count();
         if ports >= BRIDGE_PORTS_MANY {
             let level = if ports >= BRIDGE_PORTS_MAX { Level::Error } else { Level::Warning };
             let what = format!("bridge {name} has {ports} of at most {BRIDGE_PORTS_MAX} ports");

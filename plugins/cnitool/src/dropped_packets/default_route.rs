@@ -25,12 +25,13 @@ impl Sight<'_> {
         self.addresses(link).any(|own| !self.is_gateway(own.ip()))
     }
 
-    fn ports(&self, bridge: &Link) -> impl Iterator<Item = &Link> {
+    pub(crate) fn ports(&self, bridge: &Link) -> impl Iterator<Item = &Link> {
         let index = bridge.index;
         self.host.links.iter().filter(move |link| link.master == Some(index))
     }
 
-    fn is_own(&self, link: &Link) -> bool {
+    /// Whether a link is the node's end of a container's.
+    pub(crate) fn is_own(&self, link: &Link) -> bool {
         self.own_links.contains(&*link.name)
     }
 

@@ -193,7 +193,7 @@ fn link_local(mac: Mac) -> Ipv6Addr {
 }
 
 /// The Ethernet address of a link of the node at the ADD of an attachment.
-pub(super) fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
+pub(crate) fn mac_of_host(attachment: &Attachment, name: &str) -> Option<Mac> {
     let mut links = attachment.result.interfaces.iter();
     links.find(|link| link.name == name && link.sandbox.is_empty()).and_then(|link| link.mac.parse().ok())
 }

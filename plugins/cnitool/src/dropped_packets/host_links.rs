@@ -189,7 +189,7 @@ impl At<'_> {
 }
 
 /// The command that renames a link. Kernels before 6.2 rename no link that is up.
-pub(super) fn rename(now: &str, then: &str) -> String {
+pub(crate) fn rename(now: &str, then: &str) -> String {
     let (now, then) = (word(now), word(then));
     let rename = format!("ip link set {now} name {then}");
     format!("{rename} || (ip link set {now} down && {rename} && ip link set {then} up)")

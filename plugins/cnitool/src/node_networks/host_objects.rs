@@ -32,6 +32,8 @@ pub(crate) struct Host {
     pub(crate) forwards: Vec<Forward>,
     /// Why `forwards` could not be read: an ordinary user may not.
     pub(crate) unread_forwards: Option<Unread>,
+    /// Why links and addresses could not be read.
+    pub(crate) unread_links: Option<Unread>,
 }
 
 impl Host {
@@ -46,12 +48,12 @@ impl Host {
             }
             Ok(kernel)
         });
-        host.kernel = kernel.map_err(|error| unseen.push(format!("the node's links: {error}"))).ok();
+        host.kernel = kernel.map_err(|error| host.unread_links = Some(Unread::new("the node's links", &error))).ok();
         match forwards::list(search_path) {
             Ok(forwards) => host.forwards = forwards,
             Err(error) => host.unread_forwards = Some(Unread::new("forwarded ports", &error)),
         }
-        unseen.extend(host.unread_forwards.iter().map(ToString::to_string));
+        unseen.extend(host.unread_links.iter().chain(&host.unread_forwards).map(ToString::to_string));
         for (place, link) in host.links.iter().enumerate() {
             host.by_name.insert(link.name.clone(), place);
             host.by_index.insert(link.index, place);
