@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
+use netops::error::Result;
 use netops::link::{self, Link, Mac};
 use netops::nft::Hook;
 use netops::nft::trace::Seen;
@@ -57,6 +58,20 @@ struct Target<'a> {
     neighbour: Option<(IpAddr, Mac)>,
 }
 
+impl Target<'_> {
+    /// Layer 2: whether the gateway answers the container.
+    fn neighbours_answer(&mut self) -> bool {
+        if let Some(gateway) = self.gateway {
+            for _ in 0..2 {
+                if self.gateway_mac.is_none() && self.station.ask(self.address, gateway).is_ok() {
+                    self.gateway_mac = self.station.answer(gateway, WITHIN);
+                }
+            }
+        }
+        self.gateway_mac.is_some()
+    }
+}
+
 impl<'a> Sight<'a> {
     /// Sends packets of attachments, or of one, and tells what the kernel did with them.
     pub(super) fn real_packets(&self, only: Option<&'a Attachment>) -> Answers<'a> {
@@ -66,11 +81,17 @@ impl<'a> Sight<'a> {
         if targets.is_empty() {
             return answers;
         }
-        if let Err(error) = self.send(kernel, &mut targets, &mut answers.skipped) {
-            answers.skipped.push(format!("what the packet filter drops, as no packets were sent: {error}"));
-            return answers;
+        let sent = Probe::begin(self, kernel, &targets).and_then(|mut probe| {
+            let sent = probe.send(&mut targets);
+            answers.skipped = probe.skipped;
+            sent
+        });
+        match sent {
+            Ok(()) => answers.asked = targets.into_iter().map(|target| target.asked).collect(),
+            Err(error) => {
+                answers.skipped.push(format!("what the packet filter drops, as no packets were sent: {error}"));
+            }
         }
-        answers.asked = targets.into_iter().map(|target| target.asked).collect();
         answers
     }
 
@@ -164,59 +185,58 @@ impl<'a> Sight<'a> {
             Some((address.or(is_bare.then(|| nobody(family)))?, mac_of(other)?.parse().ok()?))
         })
     }
+}
 
-    fn send(
-        &self,
-        kernel: &Kernel,
-        targets: &mut [Target<'_>],
-        skipped: &mut Vec<String>,
-    ) -> netops::error::Result<()> {
+/// Packets of containers on their ways.
+struct Probe<'s, 'a> {
+    sight: &'s Sight<'a>,
+    kernel: &'s Kernel,
+    session: Session,
+    /// Parts that were left out, and why.
+    skipped: Vec<String>,
+}
+
+impl<'s, 'a> Probe<'s, 'a> {
+    fn begin(sight: &'s Sight<'a>, kernel: &'s Kernel, targets: &[Target<'a>]) -> Result<Self> {
         let veths = targets.iter().flat_map(|target| &target.asked.attachment.links).map(|link| link.name.as_str());
-        let incoming: BTreeSet<&str> = veths.filter(|name| self.host.find(name).is_some()).collect();
+        let incoming: BTreeSet<&str> = veths.filter(|name| sight.host.find(name).is_some()).collect();
         let uplinks = targets.iter().filter_map(|target| target.way_out).map(|(link, _)| link.name.as_str());
         let outgoing: BTreeSet<&str> =
             uplinks.chain(targets.iter().map(|target| target.router.name.as_str())).collect();
         let (incoming, outgoing): (Vec<_>, Vec<_>) = (incoming.into_iter().collect(), outgoing.into_iter().collect());
         let mut session = Session::begin(&incoming, &outgoing)?;
-        skipped.append(&mut session.trace.lacks);
+        let skipped = std::mem::take(&mut session.trace.lacks);
+        Ok(Self { sight, kernel, session, skipped })
+    }
+
+    fn send(&mut self, targets: &mut [Target<'a>]) -> Result<()> {
         let mut by_passes: BTreeMap<&str, bool> = BTreeMap::new();
         for target in targets.iter_mut() {
             let by_passed = target.way_out.into_iter().map(|(link, _)| link).chain([target.router]).find(|link| {
-                *by_passes.entry(&link.name).or_insert_with(|| tc::has_filters(kernel, link).unwrap_or_default())
+                *by_passes.entry(&link.name).or_insert_with(|| tc::has_filters(self.kernel, link).unwrap_or_default())
             });
             if let Some(link) = by_passed {
-                skipped.push(format!("real packets to and from other networks: programs of tc are on {}", link.name));
+                let what = format!("real packets to and from other networks: programs of tc are on {}", link.name);
+                self.skipped.push(what);
             }
-            target.is_answered = Self::neighbours_answer(target);
+            target.is_answered = target.neighbours_answer();
             // The node's own link gets what is sent to the gateway's address, whether or not it answers.
-            if target.gateway.is_some_and(|gateway| self.host.owner(gateway).is_some()) {
+            if target.gateway.is_some_and(|gateway| self.sight.host.owner(gateway).is_some()) {
                 target.gateway_mac = target.router.mac.or(target.gateway_mac);
             }
             let mut asked = Vec::new();
-            Self::from_container(target, &mut session, by_passed.is_none(), &mut asked);
-            self.node_sends(target, &mut session, &mut asked);
-            self.settle(kernel, target, &mut session, asked)?;
+            self.from_container(target, by_passed.is_none(), &mut asked);
+            self.node_sends(target, &mut asked);
+            self.settle(target, asked)?;
             match target.gateway {
                 Some(gateway) if !target.is_answered => without_answer(&mut target.asked, gateway),
-                _ => self.answer_to_node(kernel, target, &mut session)?,
+                _ => self.answer_to_node(target)?,
             }
         }
-        self.others_send(kernel, targets, &mut session, skipped)
+        self.others_send(targets)
     }
 
-    /// Layer 2: whether the gateway answers the container.
-    fn neighbours_answer(target: &mut Target<'_>) -> bool {
-        if let Some(gateway) = target.gateway {
-            for _ in 0..2 {
-                if target.gateway_mac.is_none() && target.station.ask(target.address, gateway).is_ok() {
-                    target.gateway_mac = target.station.answer(gateway, WITHIN);
-                }
-            }
-        }
-        target.gateway_mac.is_some()
-    }
-
-    fn from_container(target: &mut Target<'_>, session: &mut Session, outside: bool, asked: &mut Vec<(Number, Way)>) {
+    fn from_container(&mut self, target: &mut Target<'a>, outside: bool, asked: &mut Vec<(Number, Way)>) {
         let (from, family) = (target.address, target.asked.family);
         let ways = OUT.map(Way::Out).into_iter().filter(|_| target.asked.leads_out && outside);
         for way in ways.chain(TO_NODE.map(Way::ToNode)) {
@@ -230,24 +250,25 @@ impl<'a> Sight<'a> {
                 target.asked.ways.insert(way, Verdict::NoAnswer(gateway));
                 continue;
             };
-            let (number, bytes) = session.packet(&Packet { from, to, kind }, false);
+            let (number, bytes) = self.session.packet(&Packet { from, to, kind }, false);
             match target.station.send(mac, &bytes) {
                 Ok(()) => asked.push((number, way)),
                 Err(_) => drop(target.asked.ways.insert(way, Verdict::Lost(None))),
             }
         }
         if let Some((to, mac)) = target.neighbour {
-            let (number, bytes) = session.packet(&Packet { from, to, kind: Kind::Ping }, false);
+            let (number, bytes) = self.session.packet(&Packet { from, to, kind: Kind::Ping }, false);
             asked.extend(target.station.send(mac, &bytes).is_ok().then_some((number, Way::Among)));
         }
     }
 
-    fn node_sends(&self, target: &mut Target<'_>, session: &mut Session, asked: &mut Vec<(Number, Way)>) {
-        let Some(gateway) = target.gateway.filter(|gateway| self.host.owner(*gateway).is_some()) else { return };
+    fn node_sends(&mut self, target: &mut Target<'a>, asked: &mut Vec<(Number, Way)>) {
+        let owner = |gateway: &IpAddr| self.sight.host.owner(*gateway).is_some();
+        let Some(gateway) = target.gateway.filter(owner) else { return };
         for kind in [Kind::Ping, Kind::Tcp(80)] {
             let way = Way::FromNode(kind);
             let packet = Packet { from: gateway, to: target.address, kind };
-            let (number, bytes) = session.packet(&packet, false);
+            let (number, bytes) = self.session.packet(&packet, false);
             match from_node(target.address, &bytes) {
                 Ok(()) => asked.push((number, way)),
                 Err(error) => {
@@ -259,19 +280,14 @@ impl<'a> Sight<'a> {
     }
 
     /// What the node asks ends where it leaves for the container, whose answer comes back.
-    fn answer_to_node(
-        &self,
-        kernel: &Kernel,
-        target: &mut Target<'_>,
-        session: &mut Session,
-    ) -> netops::error::Result<()> {
+    fn answer_to_node(&mut self, target: &mut Target<'a>) -> Result<()> {
         let is_sent = matches!(target.asked.ways.get(&Way::FromNode(Kind::Ping)), Some(Verdict::Passed(_)));
-        let Some(gateway) = target.gateway.filter(|_| is_sent && session.trace.has_egress) else { return Ok(()) };
+        let Some(gateway) = target.gateway.filter(|_| is_sent && self.session.trace.has_egress) else { return Ok(()) };
         for kind in [Kind::Udp(DNS), Kind::Tcp(80), Kind::Ping] {
             let packet = Packet { from: gateway, to: target.address, kind };
-            let (number, bytes) = session.packet(&packet, true);
+            let (number, bytes) = self.session.packet(&packet, true);
             let sent = from_node(target.address, &bytes);
-            self.container_answers(kernel, target, session, (sent.is_ok(), number), (kind, Way::Back(kind)))?;
+            self.container_answers(target, (sent.is_ok(), number), (kind, Way::Back(kind)))?;
             probe::forget(&packet);
         }
         Ok(())
@@ -279,33 +295,25 @@ impl<'a> Sight<'a> {
 
     /// The container's answer to a packet that has ended where it leaves for it.
     fn container_answers(
-        &self,
-        kernel: &Kernel,
-        target: &mut Target<'_>,
-        session: &mut Session,
+        &mut self,
+        target: &mut Target<'a>,
         (is_sent, asked): (bool, Number),
         (kind, way): (Kind, Way),
-    ) -> netops::error::Result<()> {
+    ) -> Result<()> {
         let Some(mac) = target.gateway_mac.filter(|_| is_sent) else { return Ok(()) };
-        if let Some(Followed { fate: Fate::Passed(seen, _), .. }) = session.fates(&[asked])?.remove(&asked) {
+        if let Some(Followed { fate: Fate::Passed(seen, _), .. }) = self.session.fates(&[asked])?.remove(&asked) {
             let answer = Packet { from: seen.to, to: seen.from, kind: kind.answer(&seen, asked) };
-            let (number, bytes) = session.packet(&answer, false);
+            let (number, bytes) = self.session.packet(&answer, false);
             let sent = target.station.send(mac, &bytes).map(|()| (number, way));
-            self.settle(kernel, target, session, sent.into_iter().collect())?;
+            self.settle(target, sent.into_iter().collect())?;
         }
         Ok(())
     }
 
     /// Takes the fates of packets as verdicts. Those that were lost are sent once more.
-    fn settle(
-        &self,
-        kernel: &Kernel,
-        target: &mut Target<'_>,
-        session: &mut Session,
-        asked: Vec<(Number, Way)>,
-    ) -> netops::error::Result<()> {
+    fn settle(&mut self, target: &mut Target<'a>, asked: Vec<(Number, Way)>) -> Result<()> {
         let numbers: Vec<Number> = asked.iter().map(|(number, _)| *number).collect();
-        let mut fates = session.fates(&numbers)?;
+        let mut fates = self.session.fates(&numbers)?;
         let is_lost = |it: &Followed| matches!(it.fate, Fate::Lost(_));
         let lost: Vec<(Number, Way)> =
             asked.iter().filter(|(number, _)| fates.get(number).is_some_and(is_lost)).copied().collect();
@@ -313,16 +321,16 @@ impl<'a> Sight<'a> {
             let mut again = Vec::new();
             if let (Way::Out(kind), Some(mac)) = (way, target.gateway_mac) {
                 let packet = Packet { from: target.address, to: nobody(target.asked.family), kind };
-                let (number, bytes) = session.packet(&packet, false);
+                let (number, bytes) = self.session.packet(&packet, false);
                 again.extend(target.station.send(mac, &bytes).is_ok().then_some(number));
             }
-            if let Some((_, fate)) = session.fates(&again)?.into_iter().next() {
+            if let Some((_, fate)) = self.session.fates(&again)?.into_iter().next() {
                 fates.insert(number, fate);
             }
         }
         for (number, way) in asked {
             if let Some(Followed { fate, rules }) = fates.remove(&number) {
-                let verdict = self.verdict(kernel, target, way, fate);
+                let verdict = self.verdict(target, way, fate);
                 if matches!(verdict, Verdict::Astray(_)) {
                     target.asked.rules.entry(way).or_default().extend(rules);
                 }
@@ -335,7 +343,7 @@ impl<'a> Sight<'a> {
         Ok(())
     }
 
-    fn verdict(&self, kernel: &Kernel, target: &Target<'_>, way: Way, fate: Fate) -> Verdict {
+    fn verdict(&self, target: &Target<'_>, way: Way, fate: Fate) -> Verdict {
         match fate {
             Fate::Dropped(dropped) => Verdict::Dropped(dropped),
             Fate::Passed(seen, exit) => self.arrived(target, way, seen, exit),
@@ -347,8 +355,8 @@ impl<'a> Sight<'a> {
                 };
                 let seen = lost.filter(is_routed).and_then(|lost| Some((lost, lost.seen?)));
                 let refused = seen.and_then(|(_, seen)| {
-                    let by = self.host.at(seen.iif?)?;
-                    route::lookup_forwarded(kernel, seen.from, by, seen.to).err()?.os_errno()
+                    let by = self.sight.host.at(seen.iif?)?;
+                    route::lookup_forwarded(self.kernel, seen.from, by, seen.to).err()?.os_errno()
                 });
                 refused.map_or(Verdict::Lost(lost.map(|lost| lost.behind)), Verdict::Refused)
             }
@@ -357,16 +365,16 @@ impl<'a> Sight<'a> {
 
     /// Whether a packet that came to its end came to the right one.
     fn arrived(&self, target: &Target<'_>, way: Way, seen: Seen, exit: Exit) -> Verdict {
-        let by = seen.oif.and_then(|index| self.host.at(index));
+        let by = seen.oif.and_then(|index| self.sight.host.at(index));
         let network = target.asked.attachment.conf.as_ref();
         let is_masqueraded = network.is_some_and(|conf| sets(conf, "ipMasq"));
         let else_where = |is_translated| Some(Stray::ElseWhere { to: seen.to, is_translated });
         let stray = match way {
             Way::Out(_) if exit == Exit::Node => else_where(seen.to != nobody(target.asked.family)),
             Way::Out(_) if is_masqueraded && seen.from == target.address => Some(Stray::NotMasqueraded),
-            Way::Out(_) if is_masqueraded && self.host.owner(seen.from).is_none() => Some(Stray::As(seen.from)),
+            Way::Out(_) if is_masqueraded && self.sight.host.owner(seen.from).is_none() => Some(Stray::As(seen.from)),
             Way::Port(Kind::Tcp(port) | Kind::Udp(port)) if seen.to != target.address => {
-                else_where(seen.to_port != port || self.host.owner(seen.to).is_none())
+                else_where(seen.to_port != port || self.sight.host.owner(seen.to).is_none())
             }
             Way::Answer(_) | Way::FromNode(_) if seen.to != target.address => else_where(false),
             Way::Port(_) | Way::Answer(_) | Way::FromNode(_) => {
@@ -378,13 +386,7 @@ impl<'a> Sight<'a> {
     }
 
     /// The ways that begin at other hosts: to ports, and back to what has asked.
-    fn others_send(
-        &self,
-        kernel: &Kernel,
-        targets: &mut [Target<'_>],
-        session: &mut Session,
-        skipped: &mut Vec<String>,
-    ) -> netops::error::Result<()> {
+    fn others_send(&mut self, targets: &mut [Target<'a>]) -> Result<()> {
         let mut ways_in: BTreeMap<u32, Outside> = BTreeMap::new();
         // Whether the next hop of a link answers there; `None`: it does not, and the node does not know it.
         let mut hops: BTreeMap<(u32, Option<IpAddr>), Option<bool>> = BTreeMap::new();
@@ -395,17 +397,17 @@ impl<'a> Sight<'a> {
                 continue;
             }
             if let std::collections::btree_map::Entry::Vacant(entry) = ways_in.entry(uplink.index) {
-                match Outside::new(kernel, uplink) {
+                match Outside::new(self.kernel, uplink) {
                     Ok(way_in) => drop(entry.insert(way_in)),
                     Err(error) => {
-                        skipped.push(format!("packets that come in by {}: {error}", uplink.name));
+                        self.skipped.push(format!("packets that come in by {}: {error}", uplink.name));
                         continue;
                     }
                 }
             }
             let Some(way_in) = ways_in.get(&uplink.index) else { continue };
             let family = target.asked.family;
-            let mut own = self.host.addresses_of(&uplink.name).iter().map(IpNetwork::ip);
+            let mut own = self.sight.host.addresses_of(&uplink.name).iter().map(IpNetwork::ip);
             let own = own.find(|own| Family::from(*own) == family && super::is_global(*own));
             let mut asked = Vec::new();
             let mut ports = Vec::new();
@@ -418,25 +420,25 @@ impl<'a> Sight<'a> {
                     Protocol::Sctp | Protocol::Dccp => continue,
                 };
                 let packet = Packet { from: hop.unwrap_or(nobody(family)), to, kind };
-                let (number, bytes) = session.packet(&packet, false);
+                let (number, bytes) = self.session.packet(&packet, false);
                 if way_in.send(&bytes).is_ok() {
                     asked.push((number, Way::Port(kind)));
                     ports.push(packet);
                 }
             }
-            self.settle(kernel, target, session, asked)?;
-            if !session.trace.has_egress {
+            self.settle(target, asked)?;
+            if !self.session.trace.has_egress {
                 continue;
             }
             for packet in &ports {
                 let arrives = matches!(target.asked.ways.get(&Way::Port(packet.kind)), Some(Verdict::Passed(_)));
-                let (number, bytes) = session.packet(packet, true);
+                let (number, bytes) = self.session.packet(packet, true);
                 let is_sent = arrives && way_in.send(&bytes).is_ok();
                 let way = Way::PortAnswer(packet.kind);
-                self.container_answers(kernel, target, session, (is_sent, number), (packet.kind, way))?;
+                self.container_answers(target, (is_sent, number), (packet.kind, way))?;
                 probe::forget(packet);
             }
-            let is_known = |hop: IpAddr| netops::neighbour::find(kernel, uplink, hop).ok().flatten().is_some();
+            let is_known = |hop: IpAddr| netops::neighbour::find(self.kernel, uplink, hop).ok().flatten().is_some();
             let resolves = uplink.mac.is_some() && !uplink.no_arp;
             let answers = |hop: IpAddr| match self.hop_answers(uplink, hop) {
                 false if resolves && !is_known(hop) => None,
@@ -445,7 +447,7 @@ impl<'a> Sight<'a> {
             let found = hops.entry((uplink.index, hop)).or_insert_with(|| hop.map_or(Some(false), answers));
             let Some(answers) = *found else { continue };
             for kind in [Kind::Udp(DNS), OUT[0], OUT[1], OUT[2]] {
-                self.query_and_answer(kernel, target, session, (way_in, kind, answers))?;
+                self.query_and_answer(target, (way_in, kind, answers))?;
             }
         }
         Ok(())
@@ -453,12 +455,10 @@ impl<'a> Sight<'a> {
 
     /// A query that ends where the uplink sends it, and its answer on the way back.
     fn query_and_answer(
-        &self,
-        kernel: &Kernel,
-        target: &mut Target<'_>,
-        session: &mut Session,
+        &mut self,
+        target: &mut Target<'a>,
         (way_in, kind, has_hop): (&Outside, Kind, bool),
-    ) -> netops::error::Result<()> {
+    ) -> Result<()> {
         let Some(mac) = target.gateway_mac.filter(|_| target.is_answered) else { return Ok(()) };
         let query = Packet { from: target.address, to: nobody(target.asked.family), kind };
         // Without a word from the next hop, what is behind the last hook is beyond the node.
@@ -466,11 +466,11 @@ impl<'a> Sight<'a> {
             |fate: &Fate| matches!(fate, Fate::Lost(Some(lost)) if lost.behind.hook == Some(Hook::Postrouting));
         let mut asked = None;
         for _ in 0..2 {
-            let (number, bytes) = session.packet(&query, true);
+            let (number, bytes) = self.session.packet(&query, true);
             if target.station.send(mac, &bytes).is_err() {
                 return Ok(());
             }
-            asked = session.fates(&[number])?.remove(&number).map(|it| (number, it));
+            asked = self.session.fates(&[number])?.remove(&number).map(|it| (number, it));
             if !has_hop || !asked.as_ref().is_some_and(|(_, it)| is_behind(&it.fate)) {
                 break;
             }
@@ -482,11 +482,11 @@ impl<'a> Sight<'a> {
             // An answer that is not known owes it to what the query met.
             target.asked.rules.insert(back, rules.clone());
             let answer = Packet { from: query.to, to: seen.from, kind: kind.answer(seen, number) };
-            let (number, bytes) = session.packet(&answer, false);
+            let (number, bytes) = self.session.packet(&answer, false);
             let sent = way_in.send(&bytes).map(|()| (number, back));
-            self.settle(kernel, target, session, sent.into_iter().collect())?;
+            self.settle(target, sent.into_iter().collect())?;
         }
-        let verdict = self.verdict(kernel, target, way, fate);
+        let verdict = self.verdict(target, way, fate);
         let is_known = matches!(verdict, Verdict::Passed(_)) && target.asked.ways.contains_key(&way);
         if !is_beyond && !is_known {
             target.asked.rules.insert(way, rules);
@@ -498,8 +498,13 @@ impl<'a> Sight<'a> {
 
     /// Whether the next hop answers on the link to other networks.
     fn hop_answers(&self, uplink: &Link, hop: IpAddr) -> bool {
-        let own =
-            self.host.addresses_of(&uplink.name).iter().map(IpNetwork::ip).find(|own| own.is_ipv4() == hop.is_ipv4());
+        let own = self
+            .sight
+            .host
+            .addresses_of(&uplink.name)
+            .iter()
+            .map(IpNetwork::ip)
+            .find(|own| own.is_ipv4() == hop.is_ipv4());
         let (Some(own), Ok(station)) = (own, Station::open(uplink)) else { return false };
         station.ask(own, hop).is_ok() && station.answer(hop, WITHIN).is_some()
     }
