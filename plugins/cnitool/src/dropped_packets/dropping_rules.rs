@@ -91,19 +91,6 @@ impl Gate {
 
     /// Commands that accept packets of the attachment's subnets at the beginning of the chain.
     pub(super) fn accept(&self, attachment: &Attachment, family: Family) -> Vec<Step> {
-        // Neighbours have to be found, too, by frames without an address of IP; and an answer that arrives for the container has
-        // the node's address until it is translated back.
-        let is_before_addresses = self.hook.is_none() || self.is_of_frames();
-        if is_before_addresses || self.hook == Some(Hook::Prerouting) && self.drops {
-            let command = match &self.program {
-                Some(program) if self.drops => format!("{program} -P {} ACCEPT", self.chain),
-                None if self.drops && !self.is_owned => {
-                    format!("nft 'add chain {} {{ policy accept; }}'", self.place())
-                }
-                _ => self.show(),
-            };
-            return vec![command.into()];
-        }
         let sides = if self.hook == Some(Hook::Output) { ["daddr"].as_slice() } else { &["saddr", "daddr"] };
         self.rules(attachment, family, sides, false)
     }
@@ -150,6 +137,19 @@ impl Gate {
     }
 
     fn rules(&self, attachment: &Attachment, family: Family, sides: &[&str], of_answers: bool) -> Vec<Step> {
+        // Neighbours have to be found, too, by frames without an address of IP; and an answer that arrives for the container has
+        // the node's address until it is translated back.
+        let is_before_addresses = self.hook.is_none() || self.is_of_frames();
+        if is_before_addresses || self.hook == Some(Hook::Prerouting) && self.drops {
+            let command = match &self.program {
+                Some(program) if self.drops => format!("{program} -P {} ACCEPT", self.chain),
+                None if self.drops && !self.is_owned => {
+                    format!("nft 'add chain {} {{ policy accept; }}'", self.place())
+                }
+                _ => self.show(),
+            };
+            return vec![command.into()];
+        }
         let of_result = attachment.result.ips.iter().map(|ip| ip.address);
         let single = attachment.addresses.iter().map(|address| IpNetwork::from(*address));
         let mut nets: Vec<IpNetwork> = of_result.filter(|net| Family::from(*net) == family).collect();
