@@ -8,6 +8,7 @@ use netops::link::{self, Kind as LinkKind, Link};
 use netops::route::{self, MAIN_TABLE, Route};
 use netops::{Family, neighbour};
 
+use super::Level;
 use super::container_interface::Inside;
 use super::gateways::fixed_mac;
 use super::host_routes::{is_global, outside};
@@ -19,10 +20,9 @@ use crate::node_networks::Attachment;
 use crate::shell_words::word;
 
 rows! {
-    ContainerSide Error refused_way: "in the container, {0} refuses {1} packets to other networks";
+    ContainerSide Error refused: "in the container, {0} refuses {1}";
     ContainerSide Error without_way: "the container has no {0} route out of its own network";
     ContainerSide Error gateway_elsewhere: "in the container, what is for its gateway {0} leads to its link {1}, {2}";
-    ContainerSide Error refused_gateway: "in the container, {0} refuses packets to its gateway {1}";
     ContainerSide Error fixed_gateway: "the container has {0} as the fixed Ethernet address of its gateway {1}, which has another one"
         help "nsenter --net={2} ip neigh del {1} dev {3}";
     ContainerSide Error other_gateway: "the container's {0} route out leads by {1}, and ADD gave it {2}";
@@ -32,8 +32,6 @@ rows! {
         advice "Set key gateway to a router of the network of {2}, and start the container anew.";
     ContainerSide Warning led_astray: "in the container, {0} is the subnet of link {1}, {2}"
         advice "Give link {1} in the container another subnet than {0}.";
-    ContainerSide Warning refused_others: "in the container, route {0} {1} refuses packets to {2}"
-        help "nsenter --net={3} ip route del {0} {1}";
 }
 
 /// Kinds of links by which a process in the container leads its packets elsewhere on purpose.
@@ -77,9 +75,29 @@ impl At<'_> {
         })
     }
 
-    fn refused_way(&self) -> Vec<Evidence> {
-        let refused = self.lost_ways().filter_map(|(_, family, refused)| Some((family, refused?)));
-        refused.map(|(family, (what, remedy))| of([&what, &family]).and([remedy])).collect()
+    /// Packets to other networks, to the gateway, or to other containers.
+    fn refused(&self) -> Vec<Evidence> {
+        let beyond = self.lost_ways().filter_map(|(_, family, refused)| {
+            let (what, remedy) = refused?;
+            Some(of([&what, &format!("{family} packets to other networks")]).and([remedy]))
+        });
+        let near = self.own_ways().flat_map(|(inside, family, _)| {
+            let gateway = self.given(family).next().filter(|it| route::lookup(&inside.kernel, *it).is_err());
+            let refused = |to, what: String| {
+                let found = inside.routing().refusal(None, to)?;
+                Some(of([&found.what, &what]).and([found.remedy]))
+            };
+            let gateway = gateway.and_then(|it| refused(it, format!("packets to its gateway {it}")));
+            let (_, refusing) = inside.table(family);
+            let others = refusing.iter().filter(|(_, dst)| dst.prefix() > 0).filter_map(move |(_, dst)| {
+                let is_in = |it: &&IpAddr| dst.contains(**it) && !self.attachment.addresses.contains(it);
+                let (address, holders) = self.sight.holders.iter().find(|(address, _)| is_in(address))?;
+                let what = format!("packets to {}", holders.first()?.1.full_name());
+                Some(refused(*address, what)?.at(Level::Warning))
+            });
+            gateway.into_iter().chain(others).collect::<Vec<_>>()
+        });
+        beyond.chain(near).collect()
     }
 
     fn without_way(&self) -> Vec<Evidence> {
@@ -116,15 +134,6 @@ impl At<'_> {
             Some(of([&gateway, &other.name, &by]).and([remedy]))
         };
         ways.filter_map(evidence).collect()
-    }
-
-    fn refused_gateway(&self) -> Vec<Evidence> {
-        let evidence = |(inside, family, _): (&Inside, Family, &Route)| {
-            let gateway = self.given(family).next().filter(|it| route::lookup(&inside.kernel, *it).is_err())?;
-            let refusal = inside.routing().refusal(None, gateway)?;
-            Some(of([&refusal.what, &gateway]).and([refusal.remedy]))
-        };
-        self.own_ways().filter_map(evidence).collect()
     }
 
     fn fixed_gateway(&self) -> Vec<Evidence> {
@@ -270,20 +279,6 @@ impl At<'_> {
             Some(of([&dst, &name, &lost]))
         };
         self.own_ways().filter_map(evidence).collect()
-    }
-
-    /// The container's routes that refuse packets to other containers.
-    fn refused_others(&self) -> Vec<Evidence> {
-        let evidence = |(kind, dst): (&str, IpNetwork)| {
-            let is_in = |address: &&IpAddr| dst.contains(**address) && !self.attachment.addresses.contains(address);
-            let (_, of_it) = self.sight.holders.iter().find(|(address, _)| is_in(address))?;
-            Some(of([&kind, &dst, &of_it.first()?.1.full_name(), &self.attachment.netns]))
-        };
-        let refusing = self.own_ways().flat_map(|(inside, family, _)| {
-            let (_, refusing) = inside.table(family);
-            refusing.iter().copied().filter(|(_, dst)| dst.prefix() > 0)
-        });
-        refusing.filter_map(evidence).collect()
     }
 
     /// The hops of packets from the attachment, in their order.
