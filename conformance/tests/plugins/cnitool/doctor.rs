@@ -1,16 +1,13 @@
 //! `cnitool doctor`: each kind of damage is found and named, what is left over is removed on request, and a container that
 //! lives loses nothing.
 
-mod cases;
 mod healthy_nodes;
 mod lost_packets;
 mod other_programs;
-mod packet_filters;
 mod random_nodes;
 mod real_packets;
 
 use super::{Tour, make_old, netns};
-use cases::{FUNCTIONS, LEFT_OVER, OTHERS, cases, parse};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -20,6 +17,53 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use testns::Container;
+
+/// The kind of a finding, with the exit code of doctor, a text of the finding, and whether its remedy is commands that mend it.
+type Expected<'a> = (&'a str, i32, &'a str, bool);
+
+const WARNING: i32 = 3;
+const ERROR: i32 = 4;
+
+/// The cases of a table. A case is lines for a shell, in which `A` begins the addresses of the network, and a line for each finding:
+/// `=> LEVEL KIND, mended: TEXT`, without `, mended` where the remedy is no commands that mend it; `=> nothing` where there is no
+/// finding. Lines that begin with `#` are comments.
+fn cases(table: &str) -> Vec<String> {
+    let is_finding = |line: &str| line.starts_with("=> ");
+    let lines: Vec<&str> = table.trim().lines().filter(|line| !line.starts_with("# ")).collect();
+    lines.chunk_by(|line, next| !is_finding(line) || is_finding(next)).map(|case| case.join("\n")).collect()
+}
+
+/// The script of a case, and the findings.
+fn parse(case: &str) -> (&str, Vec<Expected<'_>>) {
+    let (script, findings) = case.split_once("\n=> ").unwrap();
+    (script, findings.split("\n=> ").filter_map(finding).collect())
+}
+
+fn finding(line: &str) -> Option<Expected<'_>> {
+    if line == "nothing" {
+        return None;
+    }
+    let (head, text) = line.split_once(": ").unwrap();
+    let (level, kind) = head.split_once(' ').unwrap();
+    let code = match level {
+        "error" => ERROR,
+        "warning" => WARNING,
+        "note" => 0,
+        _ => panic!("{line}"),
+    };
+    Some(kind.strip_suffix(", mended").map_or((kind, code, text, false), |kind| (kind, code, text, true)))
+}
+
+/// The functions of the scripts: a reservation that is an hour old, a container that is gone without DEL, and a plugin behind the
+/// network's.
+const FUNCTIONS: &str = r#"
+cnitool() { $RUNTIME $CNI_PATH/cnitool "$@"; }
+PATH=$CNI_PATH:$PATH conf=/etc/cni/net.d store=/var/lib/cni/networks/office results=/var/lib/cni/results
+old() { printf "$2" > $store/$1; touch -d '1 hour ago' $store/$1; }
+lose() { ip netns add gone; cnitool add office /run/netns/gone --container-id gone > /dev/null
+    touch -d '1 hour ago' $store/A.3; ip netns del gone; }
+chain() { sed -i 's/]}$/,{"type":"'$1'"}]}/' $conf/10-office.conflist; }
+"#;
 
 /// A node with a container that lives, and whatever damage.
 pub(super) struct Ward {
@@ -112,7 +156,10 @@ fn a_node_with_rules_that_were_not_read_is_not_called_healthy() {
 /// By `--fix`, and by the commands that doctor names, as they are printed.
 #[test]
 fn what_is_left_over_is_found_and_removed_on_request() {
-    for (case, is_by_hand) in cases(LEFT_OVER).into_iter().flat_map(|case| [(case.clone(), true), (case, false)]) {
+    for (case, is_by_hand) in cases(include_str!("doctor/tables/left_over.txt"))
+        .into_iter()
+        .flat_map(|case| [(case.clone(), true), (case, false)])
+    {
         let ward = Ward::new();
         let case = ward.tour.with_addresses(&case);
         ward.tour.node.remember();
@@ -131,7 +178,7 @@ fn what_is_left_over_is_found_and_removed_on_request() {
 
 #[test]
 fn what_only_an_operator_can_decide_on_is_found_and_left_alone() {
-    for case in cases(OTHERS) {
+    for case in cases(include_str!("doctor/tables/left_to_an_operator.txt")) {
         if case.contains("two-rulesets") && !Path::new("/usr/sbin/iptables-legacy").exists() {
             testns::skip("both variants of iptables have rules", "iptables-legacy is not installed");
             continue;

@@ -75,34 +75,3 @@ impl Need {
 fn has_no_subnet(path: &str) -> bool {
     std::fs::read_to_string(path).is_ok_and(|text| Subnets::parse(&text).subnets.is_empty())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(network: &str) -> Vec<String> {
-        let network = libcni::NetworkConf::parse(network.as_bytes()).unwrap();
-        let network = Network::decode(0, network, false);
-        let mut findings = Vec::new();
-        look([network].iter(), &mut findings);
-        findings.into_iter().map(|finding| finding.what).collect()
-    }
-
-    #[test]
-    fn a_file_that_a_plugin_needs_is_looked_for_where_its_key_names_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("subnet.env").display().to_string();
-        let network =
-            format!(r#"{{"cniVersion":"0.3.1","name":"cbr0","plugins":[{{"type":"flannel","subnetFile":"{path}"}}]}}"#);
-        assert_eq!(found(&network), [format!("{path}, which plugin flannel needs, is missing")]);
-        let multus = format!(
-            r#"{{"cniVersion":"0.3.1","name":"m","plugins":[{{"type":"multus","delegates":[
-            {{"name":"cbr0","plugins":[{{"type":"flannel","subnetFile":"{path}"}}]}}]}}]}}"#
-        );
-        assert_eq!(found(&multus), [format!("{path}, which plugin flannel needs, is missing")]);
-        std::fs::write(&path, "FLANNEL_MTU=1450\n").unwrap();
-        assert_eq!(found(&network), [format!("{path}, which plugin flannel needs, names no subnet (FLANNEL_SUBNET)")]);
-        std::fs::write(&path, "FLANNEL_SUBNET=10.244.1.1/24\n").unwrap();
-        assert_eq!(found(&network), [""; 0]);
-    }
-}

@@ -1,13 +1,18 @@
 //! `cnitool doctor` on nodes whose containers are in the cache and get no packets: each cause is named, the commands that it
 //! names as the remedy mend it, and a healthy node has no finding.
 
-use super::cases::{ERROR, Expected, WARNING, cases, parse};
+use super::{ERROR, Expected, WARNING, cases, parse};
 use crate::cnitool::{Tour, netns};
 use serde_json::{Value, json};
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::process::Command;
+use std::time::Duration;
 use testns::{Container, Namespace};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+const LONG: Duration = Duration::from_secs(10);
 
 /// A node with a way out, and a network whose containers have a way out and ports of the node.
 pub(super) struct Sick {
@@ -109,33 +114,50 @@ impl Sick {
     }
 }
 
-const DAMAGES: &str = include_str!("tables/lost_packets.txt");
-
 #[test]
 fn each_cause_of_lost_packets_is_found_and_its_remedy_mends_it() {
-    find_and_mend_each(DAMAGES);
+    find_and_mend_each(include_str!("tables/lost_packets.txt"), Pings::Any);
 }
 
 /// A container has lost one family, one link of a pair, a port or the uplink.
 #[test]
 fn each_way_that_is_lost_in_part_is_found() {
-    find_and_mend_each(include_str!("tables/lost_in_part.txt"));
+    find_and_mend_each(include_str!("tables/lost_in_part.txt"), Pings::Any);
 }
 
 #[test]
 fn each_fault_of_the_containers_own_side_is_found() {
-    find_and_mend_each(include_str!("tables/lost_inside.txt"));
+    find_and_mend_each(include_str!("tables/lost_inside.txt"), Pings::Any);
 }
 
 /// What packets meet before the masquerade of a container, or before the rule that forwards a port, in iptables' table `nat`.
 #[test]
 fn what_comes_before_a_translation_is_found() {
-    find_and_mend_each(include_str!("tables/address_translation.txt"));
+    find_and_mend_each(include_str!("tables/address_translation.txt"), Pings::Any);
 }
 
-/// Damages healthy nodes with one container, `web`: doctor has these findings, and their remedies make a node healthy again.
-pub(super) fn find_and_mend_each(table: &str) {
-    cases(table).iter().for_each(|case| find_and_mend(case));
+/// Nodes on which nothing passes, by conditions, families and programs that no reading of rules covers.
+#[test]
+fn what_no_reading_shows_is_found_by_packets() {
+    find_and_mend_each(include_str!("tables/unread.txt"), Pings::Any);
+}
+
+/// Packet filters as other programs write them: what drops packets is named at each hook.
+#[test]
+fn a_filter_that_drops_packets_is_named_at_each_hook_and_opened_by_its_remedy() {
+    find_and_mend_each(include_str!("tables/dropping_filters.txt"), Pings::Lost);
+}
+
+/// Chains of other programs by which packets of containers pass though a policy drops others.
+#[test]
+fn a_filter_that_lets_packets_pass_is_no_fault() {
+    find_and_mend_each(include_str!("tables/passing_filters.txt"), Pings::Pass);
+}
+
+/// Filters whose findings have no remedy that opens them, and filters that are no fault.
+#[test]
+fn rules_for_some_packets_are_told_from_those_for_all() {
+    find_and_mend_each(include_str!("tables/filters_of_some_packets.txt"), Pings::Any);
 }
 
 /// Whether the kernel has no parameters that a case sets.
@@ -165,6 +187,7 @@ pod() { ip netns add $1; cnitool add ${2:-office} /run/netns/$1 --container-id $
     "{\"portMappings\":[${3:+{\"hostPort\":$3,\"containerPort\":80,\"protocol\":\"tcp\"$address\}}]}" > /dev/null; }
 inside() { of=$1; shift; ip -n $of "$@"; }
 healthy() { cnitool doctor >&2; }
+fresh() { office '{"type":"bridge","isDefaultGateway":true,"ipam":'"$both"'}'; healthy; }
 veths() { ls /sys/class/net | grep ^veth; }
 held() { for last in $(seq $1 $2); do printf "an operator's" > /var/lib/cni/networks/office/A.$last; done; }
 # A plugin of another project.
@@ -205,37 +228,34 @@ fn has_its_findings(row: &str) {
     sick.expect(&case, &expected);
 }
 
-fn find_and_mend(damage: &str) {
-    if skips(damage) {
-        return;
-    }
-    let sick = Sick::new();
-    let pod = sick.add("office", "web", Some(8080));
-    assert_eq!(sick.doctor(), (0, Vec::new()), "before {damage}");
-    let case = sick.tour.with_addresses(damage);
-    let (script, expected) = parse(&case);
-    sh(&script.replace("ip -n pod", &format!("nsenter --net={} ip", netns(&pod))));
-    sick.expect(script, &expected);
-    if expected.iter().all(|(.., mends)| *mends) {
-        let outside = "192.168.1.1".parse::<std::net::IpAddr>().unwrap();
-        let within = std::time::Duration::from_secs(5);
-        assert!(pod.namespace().pings(outside, within), "after the remedy of {damage}");
-    }
+/// The effect of a case on echo requests of the container.
+#[derive(Clone, Copy, PartialEq)]
+enum Pings {
+    Any,
+    /// Echo requests pass, and the container has no port.
+    Pass,
+    /// Echo requests are lost, and the container has no port.
+    Lost,
 }
 
-const DAMAGES_BEFORE_ADD: &str = include_str!("tables/before_add.txt");
-
-/// Doctor finds the fault in the configurations alone, before a container meets it.
-#[test]
-fn what_the_next_add_would_meet_is_found() {
-    for case in cases(DAMAGES_BEFORE_ADD) {
+/// Damages healthy nodes with one container, `web`: doctor has these findings, and their remedies make a node healthy again.
+fn find_and_mend_each(table: &str, pings: Pings) {
+    for case in cases(table).into_iter().filter(|case| !skips(case)) {
         let sick = Sick::new();
-        sick.office(&json!([{"type": "bridge", "isDefaultGateway": true, "ipam": sick.both_families()}]));
+        let pod = sick.add("office", "web", (pings == Pings::Any).then_some(8080));
+        let gets_out = |within| pod.namespace().pings("192.168.1.1".parse::<IpAddr>().unwrap(), within);
         assert_eq!(sick.doctor(), (0, Vec::new()), "before {case}");
         let case = sick.tour.with_addresses(&case);
         let (script, expected) = parse(&case);
-        sh(script);
+        sh(&script.replace("ip -n pod", &format!("nsenter --net={} ip", netns(&pod))));
+        match pings {
+            Pings::Any => {}
+            Pings::Pass => assert!(gets_out(LONG), "{case} drops packets"),
+            Pings::Lost => assert!(!gets_out(SHORT), "{case} drops nothing"),
+        }
         sick.expect(script, &expected);
+        let is_whole = expected.iter().all(|(.., mends)| *mends);
+        assert!(!is_whole || gets_out(LONG), "after the remedy of {case}");
     }
 }
 

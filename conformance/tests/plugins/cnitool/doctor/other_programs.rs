@@ -1,7 +1,7 @@
 //! `cnitool doctor` and what other programs of a node do, or do not: daemons that have not run, and containers beside
 //! each other.
 
-use super::cases::ERROR;
+use super::ERROR;
 use super::lost_packets::{Sick, sh};
 use crate::cnitool::netns;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! `cnitool doctor` on nodes with rules that a generator draws from nft's language: what real packets meet, sent from outside of doctor,
 //! is what doctor says, in both directions.
 
-use super::cases::{ERROR, WARNING};
 use super::lost_packets::{Sick, sh};
+use super::{ERROR, WARNING};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
