@@ -36,7 +36,7 @@ use netops::link::Link;
 use netops::nft::Nft;
 use netops::route::{self, Route};
 
-use crate::doctor::{Kind, Object, Remedy, Step, Unread, removal};
+use crate::doctor::{Finding, Kind, Unread, removal};
 use crate::node_networks::host_objects::Host;
 use crate::node_networks::{Attachment, Network, Node, View, look_by};
 use container_interface::Looked;
@@ -45,39 +45,10 @@ pub(crate) use host_routes::is_global;
 pub(crate) use packet_answers::{Answers, Asked};
 use rows::At;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
-    /// The kind of the finding. `Leftover` and `Undecided` are findings of other modules.
-    pub kind: Kind,
-    /// An error: packets are dropped. A warning: some may be. A note: it matters to some uses only.
-    pub level: Level,
-    /// The reason, in a sentence about this attachment.
-    pub why: String,
-    /// The same in a sentence that fits all attachments with this reason.
-    pub what: String,
-    /// The object of the node that is wrong, where other checks ask for it.
-    pub(crate) object: Option<Object>,
-    /// The steps that mend it. Attachments may share them.
-    pub remedy: Remedy,
-}
-
-impl Reason {
-    fn new(kind: Kind, level: Level, why: impl Into<String>) -> Self {
-        let why = why.into();
-        Self { kind, level, what: why.clone(), why, object: None, remedy: Remedy::default() }
-    }
-
-    /// The sentence that fits all attachments with the reason.
-    fn shared(mut self, what: impl Into<String>) -> Self {
-        self.what = what.into();
-        self
-    }
-
-    fn mended_by(mut self, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
-        self.remedy.0.extend(steps.into_iter().map(Into::into));
-        self
-    }
-}
+/// Why packets of an attachment are dropped, or may be. An error: they are. A warning: some may be. A note: it matters to some uses only.
+/// What it says fits all attachments with the reason; a line of evidence is about this one. `Leftover` and `Undecided` are findings of
+/// other modules.
+pub type Reason = Finding;
 
 /// A reason with the attachment that it is about.
 #[derive(Debug, Clone)]
@@ -203,8 +174,8 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
     let mut gathered: BTreeMap<(String, String), Vec<(AttachmentId, String)>> = BTreeMap::new();
     for Found { network, attachment, reason } in found {
         if reason.level == Level::Error {
-            let who = gathered.entry((network.name.clone(), reason.what)).or_default();
-            who.push((attachment.id.clone(), reason.why));
+            let why = (attachment.id.clone(), reason.why());
+            gathered.entry((network.name.clone(), reason.what)).or_default().push(why);
         }
     }
     let mut view = survey.view;
@@ -316,7 +287,7 @@ impl<'a> Sight<'a> {
         let is_over = age.is_some_and(|age| age > ADD_MAX);
         let kind = if is_over { Kind::ContainerSide } else { Kind::Undecided };
         let remedy = is_over.then(|| removal(&network.name, &attachment.id, &attachment.netns));
-        Reason::new(kind, Level::Warning, "its ADD was not finished").mended_by(remedy)
+        kind.finding(Level::Warning, None, "its ADD was not finished").steps(remedy)
     }
 
     /// The reasons of one attachment, and what carries its packets.
@@ -324,7 +295,7 @@ impl<'a> Sight<'a> {
         let only = |reason| Findings { reasons: vec![reason], ..Findings::default() };
         if attachment.life == Life::Gone {
             let why = "no container was found that uses it: packets to it have no receiver";
-            return only(Reason::new(Kind::Leftover, Level::Warning, why));
+            return only(Kind::Leftover.finding(Level::Warning, None, why));
         }
         if attachment.is_complete == Some(false) {
             return only(self.unfinished(network, attachment));

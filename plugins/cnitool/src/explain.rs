@@ -270,7 +270,7 @@ impl<'a> Sight<'a> {
         let Answers { asked, skipped } = self.prove(&mut found, Some(attachment));
         unseen.extend(skipped);
         let packets = asked.iter().flat_map(Asked::lines).collect();
-        let drops = found.into_iter().map(|found| found.reason.why).collect();
+        let drops = found.into_iter().map(|found| found.reason.why()).collect();
         Explanation { what, attachment: attached, conf: Some(conf), to, from, packets, drops, unseen }
     }
 

@@ -107,8 +107,8 @@ fn is_of_links(kind: Kind) -> bool {
 
 /// The attachment, and the reason in full where it says more than the finding.
 fn evidence(found: &Found<'_>) -> Line {
-    let Reason { why, what, .. } = &found.reason;
-    Subject::of(found.network, found.attachment).line(if why == what { "" } else { why })
+    let text = found.reason.evidence.first().map_or("", |line| &line.text);
+    Subject::of(found.network, found.attachment).line(text)
 }
 
 /// Others are no faults by themselves, or findings of other modules. A node without a link to other networks is meant to have no way there.

@@ -238,8 +238,13 @@ impl Finding {
         Self { remedy: remedy.into(), ..self }
     }
 
-    pub(crate) fn steps(self, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.help(steps.into_iter().collect::<Remedy>())
+    pub(crate) fn steps(self, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
+        self.help(steps.into_iter().map(Into::into).collect::<Remedy>())
+    }
+
+    /// The fault in words about the one attachment that it was found on.
+    pub(crate) fn why(&self) -> String {
+        self.evidence.first().map_or_else(|| self.what.clone(), Line::to_string)
     }
 
     pub(crate) fn shown_by<L: Into<Line>>(self, lines: impl IntoIterator<Item = L>) -> Self {

@@ -111,7 +111,7 @@ impl Sight<'_> {
         let what = format!("the node's {family} route out leads to {name}, where no other networks are");
         let remedy =
             [advice(format!("Give the node its default route of {family} by another link than {name} again."))];
-        Some(Reason::new(Kind::NoWayOut, Level::Warning, what).mended_by(remedy))
+        Some(Kind::NoWayOut.finding(Level::Warning, None, what).steps(remedy))
     }
 
     /// The way out has no address of the family, and no other link that is not for containers: packets leave with an address to
@@ -129,12 +129,12 @@ impl Sight<'_> {
         let what =
             format!("link {name}, the way out in {family}, has no {family} address, nor has another link of the node");
         let remedy = [advice(format!("Give link {name} its addresses and routes again."))];
-        Some(Reason::new(Kind::NoWayOut, Level::Warning, what).mended_by(remedy))
+        Some(Kind::NoWayOut.finding(Level::Warning, None, what).steps(remedy))
     }
 
     /// The node has no route out. Where nothing says that it is meant to have one, there is no remedy.
     fn without_way(&self, family: Family) -> Reason {
-        let reason = |level, what: String| Reason::new(Kind::NoWayOut, level, what);
+        let reason = |level, what: String| Kind::NoWayOut.finding(level, None, what);
         let of_family = |dst: &IpNetwork| Family::from(dst.ip()) == family;
         let has_default = self.routes.iter().any(|route| route.dst.prefix() == 0 && of_family(&route.dst));
         // The kernel itself has an unreachable default route of IPv6, which counts where there is no other. Two halves take the place
@@ -150,18 +150,19 @@ impl Sight<'_> {
             let remedy = refusing().map(|(kind, dst)| format!("ip{option} route del {kind} {}", destination(*dst)));
             let dst = destination(*dst);
             let what = format!("the node's route {kind} {dst} refuses {family} packets to other networks");
-            return reason(Level::Warning, what).mended_by(remedy);
+            return reason(Level::Warning, what).steps(remedy);
         }
         if has_default {
             let what = format!("a rule of routing, or another table, refuses {family} packets to other networks");
             let remedy = [advice(format!("Remove it: see ip rule, and ip route get {}.", outside(family)))];
-            return reason(Level::Warning, what).mended_by(remedy);
+            return reason(Level::Warning, what).steps(remedy);
         }
         let why = format!("the node has no {family} route out: packets reach its own networks only");
         let other = if family == Family::V4 { Family::V6 } else { Family::V4 };
         let Some((link, _)) = self.link_out(other) else {
             let (level, remedy) = self.without_any_way().map(|(level, text)| (level, advice(text))).unzip();
-            return reason(level.unwrap_or(Level::Note), why).shared("the node has no route out").mended_by(remedy);
+            let reason = reason(level.unwrap_or(Level::Note), "the node has no route out".to_owned());
+            return reason.shown_by([why]).steps(remedy);
         };
         if let Some(reason) = self.way_without_address(other, link) {
             return reason;
@@ -177,7 +178,7 @@ impl Sight<'_> {
             let remedy = format!(
                 "Give the node a default route of {family} by {link_name}, if containers have to reach other networks by it."
             );
-            return reason(level, what).mended_by([advice(remedy)]);
+            return reason(level, what).steps([advice(remedy)]);
         }
         let key = ["ipv6", "conf", link_name, "disable_ipv6"];
         if family == Family::V6 && self.setting(&key).as_deref() == Some("1") {
@@ -186,7 +187,7 @@ impl Sight<'_> {
                 "Set {key} to 0, and give {link_name} its IPv6 address and default route, if containers have to reach other networks by IPv6."
             );
             return reason(Level::Note, format!("the node has no IPv6 route out, and {key} is 1"))
-                .mended_by([advice(remedy)]);
+                .steps([advice(remedy)]);
         }
         reason(Level::Note, why)
     }
@@ -202,7 +203,7 @@ impl Sight<'_> {
         let (level, kind) = (Level::Warning, Kind::LinkDown);
         if link.up && is_mute(link) {
             let what = format!("link {name}, the way out, neither asks nor answers for Ethernet addresses (NOARP)");
-            return Some(Reason::new(kind, level, what).mended_by([format!("ip link set {} arp on", word(name))]));
+            return Some(kind.finding(level, None, what).steps([format!("ip link set {} arp on", word(name))]));
         }
         let (why, remedy) = match link.kind.is_bridge() {
             _ if !link.up || link.carrier => return None,
@@ -210,7 +211,7 @@ impl Sight<'_> {
             false => ("its other end is down, or no cable is in it", "Connect it, or set its other end up."),
         };
         let what = format!("link {name}, the way out, has no carrier: {why}");
-        Some(Reason::new(kind, level, what).mended_by([advice(remedy)]))
+        Some(kind.finding(level, None, what).steps([advice(remedy)]))
     }
 
     /// The way out is a port of a bridge. Where that has the node's addresses, the node has moved to it, and its routes have not.
@@ -222,7 +223,7 @@ impl Sight<'_> {
                 "link {name}, the way out, is a port of bridge {bridge}: nothing reaches the addresses of {name}"
             );
             let remedy = [format!("ip link set {} nomaster", word(name))];
-            return Reason::new(Kind::LinkDown, Level::Error, what).mended_by(remedy);
+            return Kind::LinkDown.finding(Level::Error, None, what).steps(remedy);
         }
         let option = if family == Family::V6 { " -6" } else { "" };
         let has = |link: &Link| self.addresses(link).any(|own| Family::from(own.ip()) == family);
@@ -238,7 +239,7 @@ impl Sight<'_> {
         };
         let what =
             format!("link {name}, the {family} way out, is a port of bridge {bridge}, which has the node's addresses");
-        Reason::new(Kind::NoWayOut, Level::Warning, what).mended_by([remedy])
+        Kind::NoWayOut.finding(Level::Warning, None, what).steps([remedy])
     }
 
     /// No port of the bridge leads to other networks. Where virtual machines or containers of others are on it, one of them may be
@@ -270,7 +271,7 @@ impl Sight<'_> {
             ),
         };
         let what = format!("bridge {name}, the {family} way out, has lost its port to other networks: {why}");
-        Some(Reason::new(Kind::LinkDown, Level::Warning, what).mended_by(remedy))
+        Some(Kind::LinkDown.finding(Level::Warning, None, what).steps(remedy))
     }
 
     /// Whether the node has asked for the next hop of its way out by the link, and none has answered.

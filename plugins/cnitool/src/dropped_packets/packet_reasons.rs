@@ -72,23 +72,24 @@ impl<'a> Sight<'a> {
                 let what = format!("something drops {packets}, {}: it is not known what", between(*behind));
                 let remedy = "Look for legacy iptables (iptables-legacy-save), programs of tc and eBPF (tc filter show, bpftool net), and \
                     settings that no rule shows.";
-                Reason::new(Kind::FirewallDrops, level, what).mended_by([advice(remedy)])
+                Kind::FirewallDrops.finding(level, None, what).steps([advice(remedy)])
             }
             Verdict::Refused(errno) => {
                 let what = format!("the node's routing refuses {packets}: {}", errno.desc().to_lowercase());
                 let to = asked.attachment.addresses.iter().find(|it| Family::from(**it) == asked.family);
                 let show = to.map(|to| ["ip rule".to_owned(), format!("ip route get {to}")]).into_iter().flatten();
-                Reason::new(Kind::RouteElsewhere, level, what).mended_by(show)
+                Kind::RouteElsewhere.finding(level, None, what).steps(show)
             }
             Verdict::NoAnswer(gateway) => {
                 let what = format!(
                     "nothing answers the container when it asks for its gateway {gateway}: {packets} are not sent"
                 );
-                Reason::new(Kind::GatewayAddress, level, what)
-                    .mended_by([advice("Look at the bridge, its ports, and rules of family bridge and arp.")])
+                Kind::GatewayAddress
+                    .finding(level, None, what)
+                    .steps([advice("Look at the bridge, its ports, and rules of family bridge and arp.")])
             }
             Verdict::Astray(stray) => self.astray(asked, stray, ways, level),
-            Verdict::Passed(_) => Reason::new(Kind::FirewallDrops, Level::Note, format!("{packets} pass")),
+            Verdict::Passed(_) => Kind::FirewallDrops.finding(Level::Note, None, format!("{packets} pass")),
         }
     }
 
@@ -103,10 +104,10 @@ impl<'a> Sight<'a> {
         let packets = format!("{verb} packets {}", in_words(ways));
         let Some((gate, by)) = gate else {
             let by = format!("chain {} of table {}", met.chain, met.table);
-            return Reason::new(Kind::FirewallDrops, level, format!("{by} {packets}"));
+            return Kind::FirewallDrops.finding(level, None, format!("{by} {packets}"));
         };
         let remedy = self.opens(asked, &gate, &by, ways);
-        Reason::new(Kind::FirewallDrops, level, format!("{by} {packets}")).mended_by(remedy)
+        Kind::FirewallDrops.finding(level, None, format!("{by} {packets}")).steps(remedy)
     }
 
     /// The commands that let packets of these ways pass a chain; those that show it where they may be kept out on purpose.
@@ -156,7 +157,7 @@ impl<'a> Sight<'a> {
         match culprit {
             Some(Culprit { by, is_of_tracking: true, remedy }) => {
                 let what = format!("{by} takes packets out of the usual connection tracking: {packets} {end}");
-                Reason::new(Kind::FirewallDrops, level, what).mended_by([remedy])
+                Kind::FirewallDrops.finding(level, None, what).steps([remedy])
             }
             Some(Culprit { by, remedy, .. }) => {
                 let before = match ways.first() {
@@ -165,9 +166,9 @@ impl<'a> Sight<'a> {
                     _ => "the masquerade of containers".to_owned(),
                 };
                 let what = format!("{by} comes before {before}: {packets} {end}");
-                Reason::new(kind, level, what).mended_by([remedy])
+                kind.finding(level, None, what).steps([remedy])
             }
-            None => Reason::new(kind, level, format!("{packets} {end}")),
+            None => kind.finding(level, None, format!("{packets} {end}")),
         }
     }
 }

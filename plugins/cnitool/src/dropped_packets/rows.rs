@@ -12,7 +12,7 @@ use netops::route::{self, Route};
 use super::container_interface::{Inside, Looked};
 use super::way_to_container::{Bridge, Carrier};
 use super::{Level, Reason, Sight};
-use crate::doctor::{Kind, Object, Step, advice};
+use crate::doctor::{Kind, Line, Object, Step, advice};
 use crate::node_networks::{Attachment, Network};
 use crate::shell_words::word;
 
@@ -95,12 +95,13 @@ impl Row {
     pub(super) fn reasons(&self, at: &At<'_>) -> impl Iterator<Item = Reason> {
         (self.find)(at).into_iter().map(|Evidence { words, steps, level, object }| {
             let text = |text: &str| fill(text, &words, str::to_owned);
-            let reason = Reason::new(self.kind, level.unwrap_or(self.level), text(self.why));
-            let reason = if self.what.is_empty() { reason } else { reason.shared(text(self.what)) };
+            let (why, what) = (text(self.why), if self.what.is_empty() { self.why } else { self.what });
+            let reason = self.kind.finding(level.unwrap_or(self.level), None, text(what));
+            let evidence: Vec<Line> = Some(why).filter(|why| *why != reason.what).map(Line::from).into_iter().collect();
             let commands = self.commands.split("; ").filter(|command| !command.is_empty());
             let own = commands.map(|command| Step::from(fill(command, &words, word)));
             let advised = (!self.advice.is_empty()).then(|| advice(text(self.advice)));
-            Reason { object, ..reason.mended_by(own.chain(advised).chain(steps)) }
+            Reason { object, evidence, ..reason.steps(own.chain(advised).chain(steps)) }
         })
     }
 }
