@@ -56,6 +56,11 @@ pub(crate) fn probe(mac: Mac, address: Ipv4Addr) -> Vec<u8> {
     [&ethernet, &ETHERNET_AND_IPV4[..], &REQUEST, &mac.0, &unspecified, &[0; 6], &address.octets()].concat()
 }
 
+/// Whether an ARP message answers a request.
+pub(crate) fn is_reply(frame: &[u8]) -> bool {
+    frame.get(20..22) == Some(&[0, 2])
+}
+
 /// The sender of an ARP message that has the address, or probes for it (RFC 5227, 2.1.1).
 pub(crate) fn holder(frame: &[u8], address: Ipv4Addr) -> Option<Mac> {
     let message = frame.get(14..42)?;

@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::arp;
+use crate::arp::{self, is_reply};
 use crate::error::{OpError, Result};
 use crate::file;
 use crate::link::{self, Link, Mac, Settings, Target, Veth};
@@ -416,7 +416,11 @@ impl Station {
             match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => {
                     let frame = buffer.get(..length).filter(|frame| frame.len() > ETHERNET_BYTES)?;
-                    let read = if target.is_ipv4() { arp_answer(frame) } else { advertisement(frame) };
+                    // A request of the target's own shows that it sends, and not that it answers.
+                    let read = match target.is_ipv4() {
+                        true => arp_answer(frame).filter(|_| is_reply(frame)),
+                        false => advertisement(frame),
+                    };
                     if let Some((_, mac)) = read.filter(|(address, mac)| *address == target && *mac != self.mac) {
                         return Some(mac);
                     }

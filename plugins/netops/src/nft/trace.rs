@@ -190,17 +190,19 @@ impl Trace {
         let failed = |error: &std::io::Error| OpError::io("read", "a trace of nf_tables", error).at(HOST);
         let mut end = Instant::now() + patience;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let mut files = [PollFd::new(self.events.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut files, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
-                Ok(0) => return Ok(()),
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(failed(&errno.into())),
-            }
             buffer.clear();
             match self.events.recv(&mut buffer, MsgFlags::MSG_DONTWAIT.bits()) {
                 Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+                // Events come many at a time: only an empty queue is waited for.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    let mut files = [PollFd::new(self.events.as_fd(), PollFlags::POLLIN)];
+                    match poll(&mut files, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
+                        Ok(0) => return Ok(()),
+                        Ok(_) | Err(Errno::EINTR) => continue,
+                        Err(errno) => return Err(failed(&errno.into())),
+                    }
+                }
                 Err(error) => return Err(failed(&error)),
             }
             let mut is_over = false;
