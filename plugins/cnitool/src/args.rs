@@ -244,9 +244,9 @@ pub(crate) enum Generate {
     },
     /// Print a completion script
     Completions { shell: Shell },
-    /// Write man pages of the verbs, of network files and of plugins
+    /// Write man pages of the verbs
     Man {
-        /// An existing folder, such as /usr/local/share/man; the pages are put into man1, man5 and man8 in it
+        /// An existing folder, such as /usr/local/share/man; the pages are put into man1 in it
         dir: PathBuf,
     },
 }

@@ -1,17 +1,11 @@
-//! Man pages: of the program and its verbs (section 1), of network files (5), and of each plugin (8).
-//!
-//! The pages of verbs have the words of `--help`. Those of files and plugins are made from the schemas and the plugins' pages, so no
-//! key is listed by hand.
+//! Man pages of the program and its verbs (section 1), with the words of `--help`. Those of network files (5) and of plugins (8) are
+//! made from the schemas when a release is packed (`plugins/packages/man-pages`).
 
-mod config_pages;
-
-use crate::RELEASE;
-use crate::args;
 use crate::error_remedies::Remedy;
+use crate::{RELEASE, args};
 use anyhow::Context;
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 /// The exit status of verbs whose help has none.
 const EXIT_STATUS: &str = "  0    done\n  1    the operation failed; stderr says why\n  2    the command line is wrong";
@@ -51,10 +45,10 @@ One word: where calls of this node are logged to.
 cni\-conflist(5), and a page of each plugin, such as cni\-bridge(8); https://www.cni.dev/docs/spec/
 "#;
 
-/// A page: its file's name, whose extension is the section, and its text.
+/// A page: its file's name and its text.
 type Page = (String, String);
 
-/// Writes all pages into folders of a folder, one for each section. Each page is whole, old or new.
+/// Writes all pages into the folder `man1` of a folder. Each page is whole, old or new.
 pub(crate) fn write(dir: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot write man pages into {}", dir.display());
     let written = fs::read_dir(dir).and_then(|_| stage(dir, &pages()?));
@@ -64,10 +58,6 @@ pub(crate) fn write(dir: &Path) -> anyhow::Result<()> {
 fn pages() -> io::Result<Vec<Page>> {
     let mut pages = Vec::new();
     verb_pages(args::grammar(), "cnitool", &mut pages)?;
-    pages.push(("cni-conflist.5".to_owned(), config_pages::conflist_page()));
-    pages.extend(
-        crate::keys::ALL.iter().map(|plugin| (format!("cni-{}.8", plugin.name), config_pages::plugin_page(plugin))),
-    );
     Ok(pages)
 }
 
@@ -87,39 +77,36 @@ fn verb_pages(verb: clap::Command, name: &str, pages: &mut Vec<Page>) -> io::Res
         before.trim_end(),
         examples.trim_end()
     );
-    pages.push((format!("{name}.1"), titled(&text, name, "1")));
+    pages.push((format!("{name}.1"), titled(&text, name)));
     Ok(())
 }
 
 /// The page with its title: `roff` writes no empty argument, such as the date, so the next one would be the date.
-fn titled(page: &str, name: &str, section: &str) -> String {
-    let title = format!(".TH {name} {section} \"\" \"cni-plugins {RELEASE}\" \"Container networking\"");
+fn titled(page: &str, name: &str) -> String {
+    let title = format!(".TH {name} 1 \"\" \"cni-plugins {RELEASE}\" \"Container networking\"");
     let line = |line: &str| if line.starts_with(".TH ") { title.clone() } else { line.to_owned() };
     page.lines().map(|text| line(text) + "\n").collect()
 }
 
 /// Writes all pages beside their places first, so a full disk leaves the old ones.
 fn stage(dir: &Path, pages: &[Page]) -> io::Result<()> {
-    let place = |name: &str| {
-        let section = name.rsplit('.').next().unwrap_or_default();
-        dir.join(format!("man{section}")).join(name)
-    };
+    let folder = dir.join("man1");
+    let place = |name: &str| folder.join(name);
     let beside = |name: &str| netops::file::unfinished(&place(name));
-    let written = pages.iter().try_for_each(|(name, text)| {
-        place(name).parent().map_or(Ok(()), fs::create_dir_all)?;
-        // In the place of what a killed writer left, and not in what a link there leads to.
-        fs::remove_file(beside(name))
-            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
-        fs::write(beside(name), text)
+    let written = fs::create_dir_all(&folder);
+    let written = written.and_then(|()| {
+        pages.iter().try_for_each(|(name, text)| {
+            // In the place of what a killed writer left, and not in what a link there leads to.
+            fs::remove_file(beside(name))
+                .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+            fs::write(beside(name), text)
+        })
     });
     let placed = written.and_then(|()| pages.iter().try_for_each(|(name, _)| fs::rename(beside(name), place(name))));
     if placed.is_err() {
         // What cannot be removed only takes space; a folder with pages stays.
         pages.iter().for_each(|(name, _)| drop(fs::remove_file(beside(name))));
-        pages
-            .iter()
-            .filter_map(|(name, _)| place(name).parent().map(Path::to_owned))
-            .for_each(|made| drop(fs::remove_dir(made)));
+        drop(fs::remove_dir(&folder));
     }
     placed
 }
