@@ -1,9 +1,11 @@
 //! Errors as objects: a code by the table, the message, and the details apart.
 
-use crate::test_folder::{Folder, GOOD, failing, network, own, wait};
+use crate::test_folder::{Folder, GOOD, eth0, failing, network, own, wait};
 use expect_test::{Expect, expect};
 use libcni::cni_spec::{Code, PluginType};
-use libcni::{Error, NetworkConf};
+use libcni::{Error, Execute, NetworkConf, blocking};
+use std::process::{Child, Command};
+use std::{fs, io};
 
 #[track_caller]
 fn check(folder: &Folder, error: &Error, expected: &Expect) {
@@ -103,4 +105,34 @@ fn add_of_a_plugin_that_prints_100_mb_takes_bounded_memory() {
     let error = wait(folder.runtime().add(&network("1.0.0", &["a", "bad"]), &own())).unwrap_err();
     assert!(error.to_string().len() < 1 << 17, "{} bytes of text", error.to_string().len());
     assert!(peak() < before + 96, "{before} MB and then {} MB", peak());
+}
+
+/// The kernel ends these plugins first where memory is short: as with a cgroup, the process is there before it is told.
+#[derive(Debug)]
+struct Expendable;
+
+impl Execute for Expendable {
+    fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let plugin = command.spawn()?;
+        fs::write(format!("/proc/{}/oom_score_adj", plugin.id()), "500")?;
+        Ok(plugin)
+    }
+}
+
+#[test]
+fn a_plugin_begins_after_its_process_was_prepared() {
+    let folder = Folder::with(&[(
+        "a",
+        r#"cat > /dev/null; cat /proc/self/oom_score_adj > "$dir/score"; echo '{"cniVersion":"1.0.0"}'"#,
+    )]);
+    let runtime = folder.builder().execute(Expendable).build();
+    blocking::wait(runtime.add(&network("1.0.0", &["a"]), &own())).unwrap();
+    assert_eq!(folder.read("score"), "500\n");
+}
+
+#[test]
+fn an_operation_that_would_stop_an_event_loop_is_refused() {
+    let folder = Folder::new();
+    let error = wait(async { blocking::wait(folder.runtime().del(&network("1.0.0", &["a"]), &eth0())) }).unwrap_err();
+    assert!(matches!(error, Error::NoEventLoop(_)) && error.code() == Some(Code::IO), "{error}");
 }

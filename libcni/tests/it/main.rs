@@ -5,12 +5,9 @@
 mod add;
 mod add_again;
 mod cache;
-mod check_del;
 mod conflist;
 mod deadlines;
 mod errors;
-mod execute;
-mod gc_status;
 mod killed;
 mod lock;
 mod test_folder;

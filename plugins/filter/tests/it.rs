@@ -6,5 +6,4 @@ mod node;
 mod iptables;
 mod leftovers;
 mod masquerade;
-mod shared;
 mod spoof;

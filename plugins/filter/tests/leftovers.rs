@@ -5,9 +5,8 @@
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use crate::node::{ETH0, has, in_netns, in_netns_with, remove, remove_known, sh};
+use crate::node::{ETH0, has, in_netns, in_netns_with, ip, networks, remove, remove_known, sh};
 use cni_filter::{Backend, Filter, Names, RemovalHints, gc};
-use ipnetwork::IpNetwork;
 use std::io::Write;
 
 const NET1: Names<'static> = Names { ifname: "net1", ..ETH0 };
@@ -21,14 +20,6 @@ fn feed(program: &str, args: &[&str], text: &str) {
 
 fn known<'a>(addresses: &'a [IpAddr]) -> RemovalHints<'a> {
     RemovalHints { addresses, ..RemovalHints::default() }
-}
-
-fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
-
-fn networks(texts: &[&str]) -> Vec<IpNetwork> {
-    texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
 /// The rules of one of the tables, without counters and policies.

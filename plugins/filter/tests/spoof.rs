@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "spoof_guard/reference.rs"]
-mod reference;
-
 use crate::node::{ETH0, in_netns, in_netns_with, remove, sh};
 use cni_filter::{Filter, Mac, Names, gc_spoof_guards};
 use netops::nft::{Change, Family, Nft, Rule, Table, Transaction};
@@ -222,6 +219,67 @@ fn a_dormant_table_is_woken() {
             add(ETH0, "veth1", MAC);
             assert!(!sh("nft list ruleset").contains("dormant"));
             assert_eq!(check(ETH0, "veth1", MAC), Ok(()));
+        });
+    }
+}
+
+/// What the reference makes for an attachment; it empties chains that are there.
+fn load_the_references(id: &str, port: &str) {
+    let (chain, comment) = (format!("bridge nat cni-br-iface-{id}"), format!("comment \"macspoofchk-{id}\""));
+    sh(&format!(
+        "nft -f - <<'END'
+add table bridge nat
+add chain bridge nat PREROUTING {{ type filter hook prerouting priority -300; }}
+add chain {chain}
+add chain {chain}-mac
+flush chain {chain}
+flush chain {chain}-mac
+add rule bridge nat PREROUTING iifname {port} jump cni-br-iface-{id} {comment}
+add rule {chain} jump cni-br-iface-{id}-mac {comment}
+add rule {chain}-mac ether saddr 02:00:00:00:00:05 return {comment}
+add rule {chain}-mac drop {comment}
+END"
+    ));
+}
+
+#[test]
+fn a_guard_of_the_reference_with_an_ambiguous_name_is_found() {
+    in_netns_with("nft", || {
+        for attachment in [of("y", "eth0-mac"), of("y-eth0", "mac")] {
+            make_port("veth1");
+            load_the_references("y-eth0-mac", "veth1");
+            assert_eq!(check(attachment, "veth1", MAC), Ok(()));
+            remove(attachment);
+            assert_eq!((jumps().len(), chains()), (1, 2), "the container can still send");
+            delete_port("veth1");
+            assert_eq!(gc_spoof_guards(&[attachment]), []);
+            assert_eq!((jumps().len(), chains()), (1, 2), "it is valid");
+            remove(attachment);
+            assert_eq!((jumps(), chains()), (vec![], 0));
+        }
+    });
+}
+
+#[test]
+fn a_chain_that_two_guards_of_the_reference_share_is_deleted_with_the_last() {
+    for order in [["y-eth0", "y-eth0-mac"], ["y-eth0-mac", "y-eth0"]] {
+        in_netns_with("nft", move || {
+            let load = || order.iter().for_each(|id| load_the_references(id, &format!("veth{}", id.len())));
+            load();
+            remove(of("y", "eth0"));
+            assert_eq!(jumps().len(), 1, "the other's stays");
+            remove(of("y", "eth0-mac"));
+            assert_eq!((jumps(), chains()), (vec![], 0));
+            load();
+            remove(of("y", "eth0-mac"));
+            assert_eq!(jumps().len(), 1, "the other's stays");
+            remove(of("y", "eth0"));
+            assert_eq!(jumps(), []);
+            load();
+            assert_eq!(gc_spoof_guards(&[of("y", "eth0")]), []);
+            assert_eq!(jumps().len(), 1, "one is valid");
+            assert_eq!(gc_spoof_guards(&[]), []);
+            assert_eq!(jumps(), []);
         });
     }
 }

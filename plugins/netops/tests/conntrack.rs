@@ -7,8 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use netops::Netns;
-use netops::nft::Family;
-use netops::nft::conntrack;
+use netops::nft::{Family, conntrack};
 
 fn sh(commands: &str) {
     let status = Command::new("sh").args(["-ec", commands]).status().unwrap();

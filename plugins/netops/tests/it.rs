@@ -1,10 +1,7 @@
 //! Kernel objects in throwaway namespaces: one executable, as each takes seconds to link.
 
-mod all_namespaces;
 mod conntrack;
 #[path = "kernel/main.rs"]
 mod kernel;
 mod links;
 mod nft;
-mod packet;
-mod traffic;

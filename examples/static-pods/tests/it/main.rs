@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod failing_plugins;
-mod manifests;
 mod pods;
 mod restart;
 mod test_node;

@@ -10,22 +10,18 @@ mod shapes;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::node::{ETH0, in_netns, in_netns_with, sh};
+use crate::node::{ETH0, in_netns, in_netns_with, networks, sh};
 use cni_filter::iptables::rule::{Rule, Target};
 use cni_filter::iptables::{NewRule, TableName};
 use cni_filter::{Backend, Filter, Names, RemovalHints, gc, remove_all};
 use netops::nft::Family;
 
-fn network(text: &str) -> Vec<ipnetwork::IpNetwork> {
-    vec![text.parse().unwrap()]
-}
-
 fn add(attachment: Names<'_>, address: &str) {
-    Filter::open("").unwrap().add_masquerade(Backend::Default, attachment, &network(address)).unwrap();
+    Filter::open("").unwrap().add_masquerade(Backend::Default, attachment, &networks(&[address])).unwrap();
 }
 
 fn check(attachment: Names<'_>, address: &str) {
-    Filter::open("").unwrap().check_masquerade(Backend::Default, attachment, &network(address)).unwrap();
+    Filter::open("").unwrap().check_masquerade(Backend::Default, attachment, &networks(&[address])).unwrap();
 }
 
 fn saved() -> Vec<String> {

@@ -7,8 +7,8 @@ use cni_filter::iptables::{Edit, NewRule, TableName};
 use cni_filter::{Backend, Filter, RemovalHints, remove_all};
 use netops::nft::{ExtensionKind, Family, Nft, Table};
 
-use super::{network, saved};
-use crate::node::{ETH0, in_netns, in_netns_with};
+use super::saved;
+use crate::node::{ETH0, in_netns, in_netns_with, networks};
 
 /// Runs a test with folders of the system that have no programs in them, but for one that PATH has.
 #[expect(clippy::disallowed_methods, reason = "a mount namespace of the test's own, on a thread that ends there")]
@@ -43,7 +43,7 @@ fn without_nft_compat_rules_are_those_of_nftables_or_an_error_says_what_is_missi
         }
         std::fs::write(format!("{folder}/xtables-nft-multi"), "").unwrap();
         let filter = || Filter::open(&folder).unwrap();
-        let address = network("10.1.0.5/24");
+        let address = networks(&["10.1.0.5/24"]);
         filter().probe_masquerade(Backend::Default).unwrap();
         filter().add_masquerade(Backend::Default, ETH0, &address).unwrap();
         filter().check_masquerade(Backend::Default, ETH0, &address).unwrap();
@@ -80,7 +80,7 @@ fn a_lock_that_another_process_holds_is_named() {
     in_netns(|| {
         let folder = locked_folder();
         let mut filter = Filter::open(&folder).unwrap();
-        let error = filter.add_masquerade(Backend::Default, ETH0, &network("10.1.0.5/24")).unwrap_err().to_string();
+        let error = filter.add_masquerade(Backend::Default, ETH0, &networks(&["10.1.0.5/24"])).unwrap_err().to_string();
         let calls = std::fs::read_to_string(format!("{folder}/iptables-restore.calls")).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(calls, "called\n");

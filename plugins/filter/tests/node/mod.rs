@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use cni_filter::{Names, RemovalHints, remove_all};
+use ipnetwork::IpNetwork;
 use nix::sched::{CloneFlags, unshare};
 
 pub(crate) const ETH0: Names<'static> = Names { network: "office", container: "c1", ifname: "eth0" };
@@ -38,6 +40,14 @@ pub(crate) fn has(test: &str, program: &str) -> bool {
         testns::skip(test, &format!("no {program} here"));
     }
     is_here
+}
+
+pub(crate) fn networks(texts: &[&str]) -> Vec<IpNetwork> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
 }
 
 pub(crate) fn sh(commands: &str) -> String {

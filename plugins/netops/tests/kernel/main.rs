@@ -4,18 +4,28 @@
 
 mod removal;
 
+use std::cell::Cell;
 use std::future::Future;
-use std::net::IpAddr;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+use std::task::Poll;
 use std::time::Duration;
 
 use netops::addr::{self, Address};
+use netops::all_namespaces::AllNamespaces;
 use netops::bridge_port::{self, Vlans};
 use netops::error::Cause;
 use netops::link::{self, Bridge, Link, Mac, Port, Settings, Target, Veth};
+use netops::packet::LinkUdp;
 use netops::route::{self, Route};
+use netops::rule::{self, Rule};
+use netops::tc::htb::{End, Htb};
+use netops::tc::{self, Qdisc, Tbf};
 use netops::watch::Watch;
 use netops::{Errno, Family, Kernel, Netns, OpError, link_removal, veth_peer};
+use testns::Feature;
 
 /// A node namespace, and a container's namespace seen from it.
 fn on_node(test: impl FnOnce(&Kernel, &Netns) + Send) {
@@ -180,7 +190,7 @@ fn the_host_end_of_a_veth_is_found_only_if_both_ends_name_each_other() {
         let victim = veth(net, &Netns::create().unwrap(), &br0);
         let (own, peer) = (victim.peer.unwrap().to_string(), victim.index.to_string());
         let forge = ["link", "add", "eth0", "index", &own, "type", "veth", "peer", "name", "zz", "index", &peer];
-        let made = container.run(|| std::process::Command::new("ip").args(forge).status().unwrap());
+        let made = container.run(|| Command::new("ip").args(forge).status().unwrap());
         assert!(made.unwrap().success());
         let forged = link::get(&inside, &Target::named("eth0")).unwrap();
         assert_eq!((forged.peer, Some(forged.index)), (Some(victim.index), victim.peer));
@@ -358,4 +368,115 @@ fn errors_in_a_container_name_its_namespace() {
         assert_eq!(error.to_string(), expected);
         assert_eq!(error.details(), "RTM_GETLINK dev=eth9: ENODEV (19)");
     });
+}
+
+/// What `tc` or `ip` prints, in the test's namespace.
+fn printed(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_free_table_has_no_rule_and_no_route() {
+    on_node(|net, _| {
+        let br0 = bridge(net, "br0");
+        assert_eq!(rule::free_table(net, 100).unwrap(), Some(100));
+        net.run(rule::add(&Rule { source: "fd00::5/128".parse().unwrap(), table: 100, priority: None })).unwrap();
+        let route = Route::new("10.9.0.0/16".parse().unwrap(), None, Some(br0.index));
+        net.run(route::add(&Route { table: Some(101), ..route })).unwrap();
+        assert_eq!(rule::free_table(net, 100).unwrap(), Some(102));
+        assert_eq!(rule::free_table(net, 253).unwrap(), Some(256));
+    });
+}
+
+/// 8 Mbit/s, bursts of 100 kB, 25 ms: the numbers of the reference.
+#[test]
+fn a_token_bucket_reads_back_and_is_what_tc_prints() {
+    on_node(|net, _| {
+        let br0 = bridge(net, "br0");
+        let tbf = Tbf::new(1_000_000, 100_000, 25_000);
+        assert_eq!(tbf, Tbf { rate_bytes: 1_000_000, limit_bytes: 125_000, buffer_ticks: 1_562_500 });
+        net.run(tc::add(&br0, &Qdisc::Tbf(tbf))).unwrap();
+        assert_eq!(tc::find_root(net, &br0).unwrap(), Some(Qdisc::Tbf(tbf)));
+        let shown = printed("tc", &["qdisc", "show", "dev", "br0"]);
+        assert!(tbf.is_for(25_000) && !tbf.is_for(50_000));
+        assert!(shown.contains("qdisc tbf 1: root") && shown.contains("rate 8Mbit burst 100000b"), "{shown}");
+        net.run(tc::delete(&br0, &Qdisc::Tbf(tbf))).unwrap();
+        // 40 Gbit/s do not fit 32 bits of bytes.
+        let fast = Tbf::new(5_000_000_000, 10_000_000, 25_000);
+        net.run(tc::add(&br0, &Qdisc::Tbf(fast))).unwrap();
+        assert_eq!(tc::find_root(net, &br0).unwrap(), Some(Qdisc::Tbf(fast)));
+    });
+}
+
+#[test]
+fn a_limit_of_some_networks_reads_back_and_is_what_tc_prints() {
+    on_node(|net, _| {
+        let br0 = bridge(net, "br0");
+        let networks = ["10.128.0.0/9", "fd00:1:2:3::/60", "0.0.0.0/0"].map(|text| text.parse().unwrap());
+        for (rate, printed_rate) in [(1_000_000, "rate 8Mbit ceil 8Mbit"), (5_000_000_000, "rate 40Gbit ceil 40Gbit")] {
+            let htb = Htb::new((rate, 1_562_500), true, End::Source, &networks);
+            net.run_all([vec![tc::add(&br0, &htb.root())], htb.below_root(&br0)].concat()).unwrap();
+            assert_eq!(Htb::find(net, &br0).unwrap(), Some(htb.clone()));
+            let shown = ["class", "filter"].map(|what| printed("tc", &[what, "show", "dev", "br0"])).concat();
+            for part in [printed_rate, "0a800000/ff800000 at 12", "fd000001/ffffffff at 8", "00020000/fffffff0 at 12"] {
+                assert!(shown.contains(part), "{part}: {shown}");
+            }
+            net.run(tc::delete(&br0, &htb.root())).unwrap();
+        }
+    });
+}
+
+/// A flood would otherwise keep all other tasks of the thread from running.
+#[test]
+fn socket_that_is_never_empty_leaves_time_for_other_tasks() {
+    on_node(|net, _| {
+        let lo = up(net, &Target::named("lo"));
+        block_on(async {
+            let receiver = LinkUdp::open(&Netns::current().unwrap(), &lo, 68).unwrap();
+            let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for _ in 0..200 {
+                sender.send_to(b"x", ("127.0.0.1", 68)).unwrap();
+            }
+            let received = Cell::new(0);
+            let all = async {
+                while received.get() < 200 {
+                    receiver.receive().await.unwrap();
+                    received.set(received.get() + 1);
+                }
+            };
+            let has_turn = std::future::poll_fn(|context| {
+                context.waker().wake_by_ref();
+                if (1..200).contains(&received.get()) { Poll::Ready(()) } else { Poll::Pending }
+            });
+            tokio::select! {
+                biased;
+                () = all => panic!("no other task had a turn before the socket was empty"),
+                () = has_turn => (),
+            }
+        });
+    });
+}
+
+/// A namespace without a process, which only another mount namespace has mounted.
+const HOLDER: &str = "mount -t tmpfs tmpfs /mnt; : > /mnt/pod; unshare --net=/mnt/pod sh -ec \
+    'ip tuntap add eth0 mode tap; ip address add 10.7.0.9/24 dev eth0'; echo ready; read -r _";
+
+#[test]
+fn a_namespace_that_another_mount_namespace_holds_is_searched() {
+    if !Feature::Tun.is_here() {
+        return testns::note("SKIPPED: there is no tun");
+    }
+    let address = "10.7.0.9".parse().unwrap();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-ec", HOLDER]);
+    let mut holder = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    assert_eq!(AllNamespaces::read().find(&[address]), Some(true));
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    assert_eq!(AllNamespaces::read().find(&[address]), Some(false));
 }

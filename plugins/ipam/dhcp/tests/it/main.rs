@@ -6,14 +6,11 @@
 mod lan;
 mod scripted_server;
 
-mod cost;
 mod daemon;
 mod exchange;
 mod hostile;
 mod ipv6;
-mod keys_beyond_reference;
 mod other_servers;
 mod reference;
-mod renew;
 mod socket;
 mod verbs;

@@ -26,7 +26,6 @@ pub(crate) fn reference_or_skip(test: &str) -> Option<&'static str> {
     REFERENCE.as_deref()
 }
 
-/// A network on a data folder.
 pub(crate) struct Net {
     pub(crate) data: PathBuf,
     /// What `ipam` has beside type and dataDir.
