@@ -3,7 +3,7 @@
 use chained::{AddOrCheck, ChainedPlugin, Collecting, LazySides, Left, Removing, Txn, Undo, differs, failed};
 use netops::file;
 use skel::cni_spec::{AddResult, Attachment, CniError, Code, NetworkName};
-use std::{fmt, fs, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 struct AddressFile;
 
@@ -19,12 +19,10 @@ fn content(call: &AddOrCheck<'_>) -> String {
 
 #[derive(Debug)]
 struct Written(PathBuf);
-impl fmt::Display for Written {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file {} removed", self.0.display())
-    }
-}
 impl Undo for Written {
+    fn text(&self) -> String {
+        format!("file {} removed", self.0.display())
+    }
     fn run(&self, _: &LazySides<'_>) -> Result<(), Left> {
         Ok(file::remove(&self.0)?)
     }

@@ -1,14 +1,6 @@
 //! No stability: the driver of the suite's chained plugins, which change an attachment that an earlier plugin has made.
 //!
 //! Start at [`ChainedPlugin`], which is what a plugin writes, and at README.md.
-//!
-//! | Module | What it has |
-//! |---|---|
-//! | [`plugin`](mod@plugin) | what a chained plugin is, and what its verbs are given; its entry in an executable's list |
-//! | [`attached`] | the attachment as prevResult describes it |
-//! | [`lazy_sides`] | the node and the container's namespace, opened once, when they are needed |
-//! | `verbs` | the driver of the verbs |
-//! | [`lock()`] | a lock for what all calls of a plugin in one container share |
 
 pub mod plugin;
 

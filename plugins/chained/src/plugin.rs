@@ -25,7 +25,6 @@ pub trait ChainedPlugin: Sized + 'static {
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
     /// When the plugin's verbs have an event loop.
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
-    /// The plugin's keys, checked.
     type Conf: FromConf;
     /// What DEL and GC need of the keys; `()` where the attachment suffices.
     type Removal: FromAnyConf;
@@ -83,29 +82,22 @@ pub trait ChainedPlugin: Sized + 'static {
 }
 
 pub struct AddOrCheck<'a> {
-    /// The attachment to change or check.
     pub attachment: &'a Attachment,
     pub netns: &'a NetnsPath,
     pub conf: &'a NetConf,
     /// The attachment as prevResult has it: for ADD before this plugin, for CHECK after the last one.
     pub attached: &'a Attached,
-    /// The node and the container.
     pub sides: &'a LazySides<'a>,
-    /// The call as it came.
     pub raw: &'a skel::Call,
 }
 
 /// A DEL. Only the attachment is certain; none of the rest is needed, and none is trusted.
 pub struct Removing<'a, R> {
-    /// The attachment to remove.
     pub attachment: &'a Attachment,
-    /// The keys that removal uses.
     pub removal: &'a R,
-    /// The whole config.
     pub object: &'a ConfObject,
     /// The attachment as prevResult has it, if there is a valid one.
     pub attached: Option<&'a Attached>,
-    /// The call as it came.
     pub raw: &'a skel::Call,
     pub(crate) netns: Option<&'a NetnsPath>,
 }
@@ -134,14 +126,11 @@ impl<R> Removing<'_, R> {
     }
 }
 
-/// A GC.
 pub struct Collecting<'a, R> {
     pub network: &'a NetworkName,
     /// The attachments to it whose objects are removed.
     pub sweep: &'a Sweep<&'a Attachment>,
-    /// The keys that removal uses.
     pub removal: &'a R,
-    /// The call as it came.
     pub raw: &'a skel::Call,
 }
 
@@ -172,17 +161,29 @@ pub fn preview<P: ChainedPlugin>(request: &AddRequest, keys: &P::Conf) -> Result
 
 pub use interface::undo::Left;
 
-/// The undos of one ADD.
 pub type Txn = netops::txn::Txn<Box<dyn Undo>>;
 
-/// The undo of one change. Its text appears in the error's `details` among what was undone: `ifb bwp12 deleted`.
-pub trait Undo: fmt::Display + fmt::Debug {
+/// The undo of one change.
+pub trait Undo: fmt::Debug {
+    /// Returns the words for it in the error's `details`, among what was undone: `ifb bwp12 deleted`.
+    fn text(&self) -> String;
+
     /// Undoes the change. A change that never happened, or that is already gone, counts as undone.
     /// Errors: what is left, and why.
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left>;
 }
 
+impl fmt::Display for dyn Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
 impl Undo for DeleteLink {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         Ok(DeleteLink::run(self, &sides.open()?.host)?)
     }
@@ -197,13 +198,11 @@ pub struct DeleteIngress {
     pub is_new: bool,
 }
 
-impl fmt::Display for DeleteIngress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "qdisc ingress of {} deleted", self.link.name)
-    }
-}
-
 impl Undo for DeleteIngress {
+    fn text(&self) -> String {
+        format!("qdisc ingress of {} deleted", self.link.name)
+    }
+
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         let sides = sides.open()?;
         let net = if self.is_in_container { &sides.container } else { &sides.host };

@@ -8,8 +8,7 @@ use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Repair, Repaired, St
 
 use crate::attached::Attached;
 use crate::lazy_sides::LazySides;
-use crate::plugin::Txn;
-use crate::plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing};
+use crate::plugin::{AddOrCheck, ChainedPlugin, Collecting, Removing, Txn};
 
 /// A plugin and its keys for ADD, without its types: the driver is compiled once for all plugins.
 trait DynPlugin {

@@ -337,7 +337,6 @@ fn no_link(name: &str) -> CniError {
 }
 
 impl Step<OwnIndex> {
-    /// Makes the step, or queues it.
     pub(crate) async fn apply(&self, stage: &mut Stage<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         let up = Settings { up: Some(true), ..Settings::default() };
         match self {

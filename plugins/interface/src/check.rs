@@ -360,7 +360,6 @@ impl<'a> Look<'a> {
 }
 
 impl Step<OwnIndex> {
-    /// Compares the node with the step.
     pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn DynObserved) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.check(*own, look),

@@ -231,7 +231,6 @@ pub fn masquerade(
 
 impl Masquerade {
     /// The step for these addresses, without those of a family that is spared as a whole; `None` if none is left.
-    #[must_use]
     pub fn step(&self, addresses: impl Iterator<Item = IpNetwork>) -> Option<Compared> {
         let (all, spared): (Vec<_>, Vec<_>) = self.spared.iter().copied().partition(|spared| spared.prefix() == 0);
         let is_masqueraded = |address: &IpNetwork| all.iter().all(|all| all.is_ipv4() != address.is_ipv4());

@@ -24,7 +24,6 @@ use crate::{failed, lease, sides, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
 pub struct Detaching<'a> {
-    /// The attachment that is removed.
     pub attachment: &'a Attachment,
     /// The result of ADD and of the plugins after it.
     pub prev: Option<&'a AddResult>,
@@ -252,7 +251,6 @@ fn remove_stale(stale: &[Link]) -> Vec<Left> {
     link_removal::remove_all(stale)
 }
 
-/// A plugin and its keys for removal.
 pub(crate) trait DynRemoval {
     fn filters(&self) -> bool;
     fn remove_link(&self, detaching: &Detaching<'_>) -> Result<(), OpError>;
@@ -260,10 +258,8 @@ pub(crate) trait DynRemoval {
     fn list_unmarked(&self) -> Result<Vec<Link>, OpError>;
 }
 
-/// The keys of plugin `P` for removal.
 struct RemovalKeys<P: InterfacePlugin>(P::Removal);
 
-/// Reads the keys of plugin `P` for removal.
 pub(crate) fn keys<P: InterfacePlugin>(object: &ConfObject) -> Box<dyn skel::Detach> {
     if let Some(Entry { serve: Serve::Verbs { detach, .. }, .. }) = other_form::<P>(object) {
         return detach(object);

@@ -19,7 +19,6 @@ pub enum On {
 
 /// The error object for a failed operation on the node: its code, its line, its details and, where there is one, the
 /// remedy.
-#[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn failed(error: OpError) -> CniError {
     failed_on(On::Node, &error)

@@ -2,9 +2,8 @@
 //! kernel takes router advertisements only on links whose `accept_ra` is 2, and forgets the routes that it has by other links'.
 
 use cni_spec::CniError;
-use netops::link;
 use netops::sysctl::{self, Key};
-use netops::{Family, Kernel};
+use netops::{Family, Kernel, link};
 
 use crate::check::forwarding;
 use crate::failed;

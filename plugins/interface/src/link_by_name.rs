@@ -8,10 +8,9 @@ use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns, OpError, link_removal, veth_peer};
 use std::path::{Path, PathBuf};
 
-use crate::alias;
 use crate::alias::hex;
 use crate::detach::{self, Detaching};
-use crate::host_veth;
+use crate::{alias, host_veth};
 
 /// Removes the link, if it is the attachment's ([`crate::link_owner`]); one that is not is named in a warning. Returns whether it
 /// was removed.

@@ -27,7 +27,6 @@ use crate::{alias, container_only, detach, host_veth, veth};
 /// The evidence for a link's owner, besides the link. None of it is needed, and none is trusted.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// The attachment that is removed.
     pub attachment: &'a Attachment,
     /// The result of ADD and of the plugins after it.
     pub prev: Option<&'a AddResult>,

@@ -23,7 +23,6 @@ use crate::{alias, conf, host_veth, stacked};
 /// The end of a link that a step is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The step is made on the node.
     Host,
     Container,
 }
@@ -69,7 +68,6 @@ pub(crate) struct OwnIndex {
     pub(crate) is_on_node: bool,
 }
 
-/// A step of a plan.
 #[derive(Debug, Clone)]
 pub enum Step<O> {
     /// A step that only this plugin has.
@@ -143,7 +141,6 @@ impl<O> From<Uncompared> for Step<O> {
     }
 }
 
-/// A veth to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Veth {
     /// The name of the link whose port the host's end becomes; an earlier step has put that link into [`crate::Stage::master`].

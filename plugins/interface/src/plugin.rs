@@ -70,7 +70,6 @@ pub trait InterfacePlugin: Sized + 'static {
     /// Whether the link is there when an address plugin of another project is called, as with the reference: dhcp sends on
     /// it. The other address plugins are called first, and an ADD that they refuse changes nothing.
     const LINK_BEFORE_IPAM: bool = true;
-    /// Whether the network must have an address plugin.
     const IPAM: Ipam = Ipam::Optional;
     type Conf: FromConf;
     /// What DEL and GC need of the keys; `()` where the attachment says it all.
@@ -169,7 +168,6 @@ pub trait InterfacePlugin: Sized + 'static {
     }
 }
 
-/// The kind of an attachment's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkKind {
     /// A veth whose host end has the attachment's mark, by which it is found without the namespace.
@@ -178,7 +176,6 @@ pub enum LinkKind {
     ContainerOnly(&'static str),
 }
 
-/// Whether a plugin works without an address plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ipam {
     Optional,
@@ -197,7 +194,6 @@ pub struct AddOrCheck<'a> {
     pub attachment: &'a Attachment,
     pub conf: &'a NetConf,
     pub sides: &'a Sides,
-    /// The call as it came.
     pub raw: &'a skel::Call,
 }
 

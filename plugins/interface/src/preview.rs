@@ -5,13 +5,12 @@ use skel::AddRequest;
 
 use crate::attach::require_ipam;
 use crate::check::{self, Look};
-use crate::conf;
 use crate::error::refuse_without_ipv6;
-use crate::forwarding;
 use crate::lease::refuse_empty;
 use crate::plan::{Plan, Side, Step, Uncompared};
 use crate::plugin::{AddOrCheck, InterfacePlugin, OwnStep, Verb};
 use crate::sides::Sides;
+use crate::{conf, forwarding};
 
 pub use skel::preview::{Preview, Shown};
 

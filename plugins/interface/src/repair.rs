@@ -3,7 +3,6 @@
 //! The container's namespace stays as it is: an address may have moved into a virtual machine, and a process of the
 //! container may use the link. Each step is made whole or not at all, and one that cannot be made hides no other.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface, SpecVersion};
@@ -14,12 +13,11 @@ use skel::{CheckRequest, Delegate, Repair, Repaired};
 use crate::apply::Stage;
 use crate::attach::{DynObserved, DynPlugin, prev_of_check};
 use crate::check::{Look, container_interface};
-use crate::failed;
-use crate::lease;
 use crate::plan::{Compared, OwnIndex, Plan, Side, Step, Uncompared, Veth};
 use crate::plugin::{AddOrCheck, Verb};
 use crate::sides::Sides;
 use crate::undo::{AddUndoer, Left, OwnUndo, Undo, not_done};
+use crate::{failed, lease};
 
 /// Reports how the node differs from the plan, and makes it as planned, if asked to.
 /// Errors: as CHECK before it compares: code 7 without prevResult, code 107 if that does not have the container's interface.
@@ -68,7 +66,6 @@ async fn check_lease(ipam: Option<&Delegate<'_>>) -> Option<CniError> {
     ipam?.check().await.err()
 }
 
-/// A repair under way.
 struct Mender<'a> {
     start: &'a dyn DynPlugin,
     attachment: &'a Attachment,
@@ -283,13 +280,11 @@ async fn add_missing(
 #[derive(Debug)]
 struct PutBack(Link);
 
-impl fmt::Display for PutBack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "link {} as before", self.0.name)
-    }
-}
-
 impl OwnUndo for PutBack {
+    fn text(&self) -> String {
+        format!("link {} as before", self.0.name)
+    }
+
     fn run(&self, sides: &Sides) -> Result<(), Left> {
         let Self(link) = self;
         let master = Settings { master: Some(link.master.unwrap_or_default()), ..Settings::default() };

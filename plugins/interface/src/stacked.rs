@@ -258,7 +258,6 @@ pub fn probe(kind: &Kind) -> Result<(), CniError> {
 }
 
 /// The settings of a link of this kind, as `ip` writes them; empty for kinds without settings that plugins make.
-#[must_use]
 pub(crate) fn settings(kind: &Kind) -> String {
     match kind {
         Kind::Macvlan(macvlan) => {
@@ -333,7 +332,6 @@ pub(crate) fn difference(
 }
 
 /// The kernel's refusal to make a link, with the link that is in the way where that can be known.
-#[must_use]
 pub(crate) fn explain(error: OpError, create: &Create, sides: &Sides) -> CniError {
     let (errno, refused) = (error.os_errno(), failed(error));
     let Some((side, lower)) = &create.lower else { return refused };
@@ -361,7 +359,6 @@ pub(crate) fn explain(error: OpError, create: &Create, sides: &Sides) -> CniErro
 
 /// The kernel's refusal of a request to the container's link, with the link that has its Ethernet address where that is why: two
 /// macvlans of a master cannot be up with one address.
-#[must_use]
 pub(crate) fn explain_taken_mac(error: OpError, link: Option<&Link>, sides: &Sides) -> CniError {
     let is_taken = error.os_errno() == Some(Errno::EADDRINUSE);
     let refused = failed(error);

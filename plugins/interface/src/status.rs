@@ -48,7 +48,6 @@ fn has_ipv6(object: &ConfObject) -> bool {
 }
 
 /// The answer of STATUS of a network whose gateways of IPv6 the node's link cannot have; `None`: it can.
-#[must_use]
 pub fn without_ipv6(network: &NetworkName, link: &str) -> Option<CniError> {
     refuse_without_ipv6(Some(link)).err().map(|error| not_available(network, error))
 }

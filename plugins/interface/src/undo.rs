@@ -30,8 +30,11 @@ pub enum Undo {
     Own(Box<dyn OwnUndo>),
 }
 
-/// The undo of a change that only one plugin makes. Its text appears in `details` among what was undone.
-pub trait OwnUndo: fmt::Display + fmt::Debug {
+/// The undo of a change that only one plugin makes.
+pub trait OwnUndo: fmt::Debug {
+    /// Returns the words for it in the error's `details`, among what was undone.
+    fn text(&self) -> String;
+
     /// Undoes the change. A change that never happened, or that is already gone, counts as undone.
     /// Errors: what is left on the node, and why.
     fn run(&self, sides: &Sides) -> Result<(), Left>;
@@ -79,7 +82,7 @@ impl fmt::Display for Undo {
             Self::Filter => f.write_str("masquerade and spoof guard removed"),
             Self::HostLink(link) => link.fmt(f),
             Self::ContainerLink(link) => write!(f, "link {} deleted in the container", link.name),
-            Self::Own(own) => own.fmt(f),
+            Self::Own(own) => f.write_str(&own.text()),
         }
     }
 }
@@ -87,7 +90,6 @@ impl fmt::Display for Undo {
 /// Undoes the changes of one ADD. The addresses stay leased while any other part of the attachment is left.
 pub(crate) struct AddUndoer<'a> {
     pub(crate) attachment: &'a Attachment,
-    /// The namespaces that it changed.
     pub(crate) sides: &'a Sides,
     pub(crate) link: LinkKind,
     pub(crate) ipam: Option<&'a Delegate<'a>>,
@@ -142,11 +144,8 @@ const OTHERS: &str = "for a link of this attachment that another ADD made";
 /// The links that an ADD has made, and whether it may have made rules.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MadeLinks {
-    /// The host's end of a veth.
     pub(crate) has_host_end: bool,
-    /// The index of the container's link.
     pub(crate) container: Option<u32>,
-    /// The packet filter was asked for rules.
     pub(crate) may_have_rules: bool,
 }
 

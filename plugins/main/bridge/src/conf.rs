@@ -22,13 +22,11 @@ pub struct Conf {
     pub masquerade: Option<Masquerade>,
     /// MTU of a new bridge and of both veth ends, in bytes; `None` is the kernel's default.
     pub mtu_bytes: Option<u32>,
-    /// Sets the bridge promiscuous.
     pub promisc: bool,
     /// The link-local groups that a new bridge forwards, a bit each; `None` is the kernel's default.
     pub group_forward_mask: Option<u16>,
     /// Whether a new bridge sends multicast only where somebody listens; `None` is the kernel's default.
     pub multicast_snooping: Option<bool>,
-    /// Flags of the container's port.
     pub port: Port,
     /// VLANs of the container's port; `None`: the bridge does not filter VLANs.
     pub vlans: Option<PortVlans>,
@@ -36,11 +34,9 @@ pub struct Conf {
     pub mac_spoof_check: bool,
     pub dad: Dad,
     pub routers: RouterAdvertisements,
-    /// Leaves the container's end down.
     pub leave_down: bool,
     /// `args.cni.mac`, or `runtimeConfig.mac`, which is stronger.
     pub mac: Option<Mac>,
-    /// The network has an address plugin.
     pub has_ipam: bool,
     /// Name service that replaces IPAM's.
     pub dns: Option<Dns>,

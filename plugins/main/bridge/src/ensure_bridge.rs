@@ -7,11 +7,10 @@ use cni_spec::{CniError, Code};
 use interface::alias::is_marked;
 use interface::failed;
 use interface::veth::{advertisements_are_refused, refuse_advertisements};
-use netops::addr;
 use netops::error::Result;
 use netops::link::{self, Link, Mac, Settings, Target};
 use netops::sysctl::{self, Key, Need};
-use netops::{Errno, Kernel};
+use netops::{Errno, Kernel, addr};
 
 use crate::gateways::{self, Announcement};
 use crate::plan::Shared;
@@ -19,7 +18,6 @@ use crate::plan::Shared;
 /// The shared part, as far as it is made.
 #[derive(Debug)]
 pub(crate) struct MadeBridge {
-    /// The bridge as it was found or made.
     pub(crate) bridge: Link,
     /// The interface that holds the gateways if the bridge does not.
     pub(crate) vlan_gateway: Option<Link>,
@@ -166,7 +164,6 @@ impl MadeBridge {
         Self { bridge, vlan_gateway: None, has_gateways: false, announced: None }
     }
 
-    /// The interface that has the gateways.
     pub(crate) fn router(&self) -> &Link {
         self.vlan_gateway.as_ref().unwrap_or(&self.bridge)
     }

@@ -4,7 +4,6 @@
 //! refused before has changed no gateway. Containers need theirs only once they run. What fails behind the step is taken back.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -167,13 +166,11 @@ impl Before {
     }
 }
 
-impl fmt::Display for Before {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gateways of {} put back", self.router.name)
-    }
-}
-
 impl OwnUndo for Before {
+    fn text(&self) -> String {
+        format!("gateways of {} put back", self.router.name)
+    }
+
     /// Undoes the change by a new connection: one that has failed may still have an answer to what it was asked.
     fn run(&self, _: &Sides) -> std::result::Result<(), Left> {
         Ok(self.put_back(&Kernel::host()?)?)

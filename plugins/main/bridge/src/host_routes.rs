@@ -77,13 +77,11 @@ pub(crate) fn find_missing<'a>(host: &Kernel, router: &Link, routes: &'a [Route]
 #[derive(Debug)]
 pub(crate) struct Unreach(pub(crate) Link, pub(crate) Vec<Route>);
 
-impl std::fmt::Display for Unreach {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "routes to the container by {} deleted", self.0.name)
-    }
-}
-
 impl OwnUndo for Unreach {
+    fn text(&self) -> String {
+        format!("routes to the container by {} deleted", self.0.name)
+    }
+
     fn run(&self, sides: &Sides) -> std::result::Result<(), Left> {
         let Self(router, routes) = self;
         Ok(delete(&sides.host, router, routes.iter())?)

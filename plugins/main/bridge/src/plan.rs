@@ -18,7 +18,6 @@ use netops::sysctl::Need;
 use crate::conf::{Conf, Gateway};
 use crate::host_routes;
 
-/// The steps of a bridge's attachment.
 pub type Plan = interface::Plan<Own>;
 
 /// The steps that only the bridge plugin has.

@@ -10,7 +10,6 @@ use crate::gateways;
 use crate::gateways::AddressChanges;
 use crate::plan::{Bridge, Gateways, Shared};
 
-/// The bridge's steps.
 pub(crate) fn shared(host: &Kernel, shared: &Shared) -> Result<Vec<Shown>, CniError> {
     let Bridge { name, promisc, .. } = &shared.bridge;
     let bridge = find_bridge(host, name)?;

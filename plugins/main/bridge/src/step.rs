@@ -12,11 +12,9 @@ use netops::watch::Watch;
 use netops::{addr, neighbour};
 
 use crate::ensure_bridge::{self, MadeBridge, find_bridge, has_own_mac, hears_own_routers};
-use crate::gateways;
 use crate::host_routes::{self, Unreach};
 use crate::plan::{Gateways, Own, Shared};
-use crate::preview;
-use crate::vlan_gateway;
+use crate::{gateways, preview, vlan_gateway};
 
 /// The state of one call beside its plan.
 #[derive(Debug, Default)]

@@ -8,7 +8,6 @@ pub mod conf;
 pub mod device;
 pub mod identity;
 pub mod record;
-mod restore;
 pub mod return_to_host;
 pub mod step;
 

@@ -201,13 +201,11 @@ fn note(record: &AwayDevice) -> Result<(), CniError> {
 #[derive(Debug)]
 struct GoHome(AwayDevice);
 
-impl fmt::Display for GoHome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device {} back on the host", self.0.device.name)
-    }
-}
-
 impl OwnUndo for GoHome {
+    fn text(&self) -> String {
+        format!("device {} back on the host", self.0.device.name)
+    }
+
     fn run(&self, sides: &Sides) -> Result<(), Left> {
         // With the index, if the move came so far.
         let Self(planned) = self;

@@ -16,7 +16,6 @@ use netops::route::{MAIN_TABLE, Route};
 use crate::conf::Conf;
 use crate::step::Own;
 
-/// The steps of an attachment.
 pub type Plan = interface::Plan<Own>;
 
 const SCOPE_LINK: u8 = 253; // RT_SCOPE_LINK, include/uapi/linux/rtnetlink.h

@@ -4,8 +4,6 @@
 //! The result has the form that users of tc-redirect-tap read: the tap, and once more with the container's ID as its sandbox and
 //! the interface's Ethernet address, as the guest's interface is to be, with the interface's addresses.
 
-use std::fmt;
-
 use chained::{
     AddOrCheck, ChainedPlugin, DeleteIngress, LazySides, Left, Preview, Removing, Shown, Txn, Undo, all, differs,
     failed,
@@ -240,13 +238,11 @@ fn tell(result: &mut AddResult, call: &AddOrCheck<'_>, tap: &Link, mac: String) 
 #[derive(Debug)]
 struct DeleteTap(Link);
 
-impl fmt::Display for DeleteTap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tap {} deleted", self.0.name)
-    }
-}
-
 impl Undo for DeleteTap {
+    fn text(&self) -> String {
+        format!("tap {} deleted", self.0.name)
+    }
+
     fn run(&self, sides: &LazySides<'_>) -> std::result::Result<(), Left> {
         match sides.open()?.container.run(link_removal::request(&(&self.0).into())) {
             Err(error) if !error.is_absent() => Err(error.into()),

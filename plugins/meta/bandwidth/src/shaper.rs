@@ -1,7 +1,5 @@
 //! What limits the packets that a link sends: a token bucket, or one for some subnets only.
 
-use std::fmt;
-
 use chained::{LazySides, Left, Preview, Txn, Undo, differs, failed, unless_absent};
 use cni_spec::CniError;
 use netops::error::Result;
@@ -42,7 +40,6 @@ impl Shaper {
         self.complete(host, link)
     }
 
-    /// Adds what is below the root.
     fn complete(&self, host: &Kernel, link: &Link) -> Result<()> {
         match self {
             Self::All(_) => Ok(()),
@@ -141,13 +138,6 @@ struct Unshape {
     before: Option<(Shaper, Option<Qdisc>)>,
 }
 
-impl fmt::Display for Unshape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.before.is_some() { "as before" } else { "deleted" };
-        write!(f, "qdisc {} of {} {how}", self.made.root().kind(), self.link.name)
-    }
-}
-
 impl Unshape {
     fn put_back(&self, host: &Kernel) -> Result<()> {
         let link = &self.link;
@@ -174,6 +164,11 @@ impl Unshape {
 }
 
 impl Undo for Unshape {
+    fn text(&self) -> String {
+        let how = if self.before.is_some() { "as before" } else { "deleted" };
+        format!("qdisc {} of {} {how}", self.made.root().kind(), self.link.name)
+    }
+
     fn run(&self, sides: &LazySides<'_>) -> std::result::Result<(), Left> {
         unless_absent(self.put_back(&sides.open()?.host))
     }

@@ -7,7 +7,6 @@ use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
 use interface::conf::{invalid, shared_rules};
 use serde::Deserialize;
 
-/// The keys, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     pub backend: Backend,
@@ -55,7 +54,6 @@ impl Policy {
     }
 }
 
-/// What DEL and GC need of the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     pub backend: Backend,

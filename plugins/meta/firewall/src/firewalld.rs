@@ -17,7 +17,6 @@ const NAME: &str = "org.fedoraproject.FirewallD1";
 const PATH: &str = "/org/fedoraproject/FirewallD1";
 const ZONE: &str = "org.fedoraproject.FirewallD1.zone";
 const BUS: &str = "org.freedesktop.DBus";
-/// How long the bus has for the connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// How long firewalld has for one call: it may load its whole ruleset.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
@@ -40,7 +39,6 @@ pub(crate) enum Answer {
     No,
 }
 
-/// Why a call did not succeed.
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// firewalld, or the bus for it, refused: nothing was changed.
@@ -103,7 +101,6 @@ impl Firewalld {
         Some(found)
     }
 
-    /// The bus's answer to a question about firewalld.
     fn ask_bus(&mut self, member: &str) -> Option<MarshalledMessage> {
         let mut ask =
             MessageBuilder::new().call(member).with_interface(BUS).on("/org/freedesktop/DBus").at(BUS).build();

@@ -1,11 +1,4 @@
 //! firewall: lets a container's packets pass the node's packet filter.
-//!
-//! | Module | What it has |
-//! |---|---|
-//! | [`conf`] | the keys |
-//! | `rules` | the rules of iptables |
-//! | `egress` | what the container may send |
-//! | `firewalld` | sources of a zone, over D-Bus |
 
 pub mod conf;
 
@@ -14,7 +7,6 @@ mod firewalld;
 mod rules;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -455,14 +447,6 @@ struct Remove {
     replaced: Rc<RefCell<Option<Replaced>>>,
 }
 
-impl fmt::Display for Remove {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let had_none = self.replaced.borrow().as_ref().is_some_and(Replaced::is_empty);
-        let how = if had_none { "removed" } else { "as before" };
-        write!(f, "firewall rules ({}) {how}", self.family)
-    }
-}
-
 impl Remove {
     fn put_back(&self) -> Result<(), CniError> {
         let replaced = self.replaced.borrow();
@@ -475,6 +459,12 @@ impl Remove {
 }
 
 impl chained::Undo for Remove {
+    fn text(&self) -> String {
+        let had_none = self.replaced.borrow().as_ref().is_some_and(Replaced::is_empty);
+        let how = if had_none { "removed" } else { "as before" };
+        format!("firewall rules ({}) {how}", self.family)
+    }
+
     fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), Left> {
         Ok(self.put_back()?)
     }
@@ -490,13 +480,11 @@ struct Forget {
     remove: fn(&mut Filter, Names<'_>) -> netops::error::Result<()>,
 }
 
-impl fmt::Display for Forget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} removed", self.what)
-    }
-}
-
 impl chained::Undo for Forget {
+    fn text(&self) -> String {
+        format!("{} removed", self.what)
+    }
+
     fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), Left> {
         if self.is_new.get() {
             (self.remove)(&mut open("")?, Names::from(&self.attachment)).map_err(failed)?;
@@ -512,13 +500,11 @@ struct Source {
     zone: String,
 }
 
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "source {} of zone {} removed", self.address, self.zone)
-    }
-}
-
 impl chained::Undo for Source {
+    fn text(&self) -> String {
+        format!("source {} of zone {} removed", self.address, self.zone)
+    }
+
     fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), Left> {
         let Some(mut firewalld) = look_for_firewalld()? else { return Ok(()) };
         let removed = firewalld.call(Method::Remove, &self.zone, self.address);

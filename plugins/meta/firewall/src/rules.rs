@@ -374,7 +374,6 @@ pub(crate) fn probe(table: &mut Table<'_>, policy: Option<Policy>) -> Result<()>
     Ok(())
 }
 
-/// The number of rules that GC deletes in one transaction.
 const RULES_AT_ONCE: usize = 400;
 
 /// Removes the rules of a network's attachments that GC removes. The reference's name no network, so they stay.

@@ -1,7 +1,6 @@
 //! The control file and the command log.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -27,13 +26,10 @@ pub struct Control {
     pub report_version_support: Option<Vec<String>>,
     /// Exit status at the end, if above 0.
     pub exit_with_code: i32,
-    /// `CNI_COMMAND` of the last call.
     pub command: String,
-    /// The rest of the last call.
     pub cmd_args: CmdArgs,
 }
 
-/// A call, as recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct CmdArgs {

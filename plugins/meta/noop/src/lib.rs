@@ -20,7 +20,6 @@ use skel::{Call, Entry, NetnsPath, Reply, Serve};
 /// The plugin. It speaks the versions of its control file, else `0.-42.0` and all released ones.
 pub const ENTRY: Entry = Entry::new("noop", Serve::Call(answer));
 
-/// The config's keys that are noop's own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Conf {
@@ -28,7 +27,6 @@ struct Conf {
     command_log: String,
 }
 
-/// A call of a verb that is not VERSION.
 struct Request<'a> {
     call: &'a Call,
     stdin: &'a [u8],

@@ -25,7 +25,6 @@ const FORWARD: &str = "FORWARD";
 const OWN: &str = "CNI-HOSTPORT-ACCEPT";
 /// docker's chains of table `filter`: of all versions, and of those since 28.
 const DOCKERS: [&str; 2] = ["DOCKER-USER", "DOCKER-FORWARD"];
-/// The number of rules that GC deletes in one transaction.
 const RULES_AT_ONCE: usize = 400;
 
 /// The rules that ADD replaces, once it changes any: shared with the undo that puts them back.
@@ -105,7 +104,6 @@ pub(crate) fn put_back(table: &mut Table<'_>, names: Names<'_>, before: &Before)
     table.change(|table| table.put_back(before, |_, found| is_own(found, names)))
 }
 
-/// The first rule that is missing, if any.
 pub(crate) fn check(table: &mut Table<'_>, pod: &PodPorts<'_>) -> Result<Option<String>> {
     let found = own(table, pod.names)?;
     let missing = rules(pod).into_iter().find(|wanted| !found.iter().any(|found| found.rule.as_ref() == Some(wanted)));

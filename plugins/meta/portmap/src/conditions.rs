@@ -91,9 +91,7 @@ fn iptables(words: &[String], family: Family) -> Result<Rule, &'static str> {
 }
 
 /// The rule as iptables stores it, if a packet can match it.
-///
-/// # Errors
-/// Why none can.
+/// Errors: why none can.
 fn usable(rule: Rule) -> Result<Rule, &'static str> {
     if [&rule.source, &rule.destination].into_iter().flatten().any(|is| is.negated && is.value.prefix() == 0) {
         return Err("it excludes every address, so that no packet matches");

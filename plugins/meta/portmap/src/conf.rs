@@ -14,7 +14,6 @@ use crate::conditions::Conditions;
 /// The reference's `markMasqBit`.
 const DEFAULT_MARK_BIT: i64 = 13;
 
-/// The keys, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     /// `backend`, or the one that other keys are for. `None`: iptables, or nftables where that cannot be.
@@ -82,20 +81,17 @@ pub struct Mapping {
 
 impl Mapping {
     /// Returns whether the mapping applies to this family: one with a host address applies to the address's family alone.
-    #[must_use]
     pub fn is_for(&self, family: Family) -> bool {
         self.host_ip.is_none_or(|ip| ip.is_ipv4() == (family == Family::Ip))
     }
 
     /// The host address that packets must be sent to; `None` for any, which `0.0.0.0` and `::` mean, too.
-    #[must_use]
     pub fn destination(&self) -> Option<IpAddr> {
         self.host_ip.filter(|ip| !ip.is_unspecified())
     }
 }
 
 impl Conf {
-    #[must_use]
     pub fn conditions(&self, family: Family) -> &Conditions {
         if family == Family::Ip6 { &self.conditions_v6 } else { &self.conditions_v4 }
     }

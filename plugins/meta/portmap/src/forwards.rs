@@ -3,17 +3,19 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use chained::Attached;
+use chained::{Attached, failed};
 pub use cni_filter::iptables::rule::Protocol;
 use cni_filter::iptables::rule::{Is, Target};
 use cni_filter::iptables::{FoundRule, Table, TableName};
-use cni_filter::{Filter, SharedPort};
-use cni_spec::Attachment;
+use cni_filter::{Filter, Noted, OfNetwork, SharedPort};
+use cni_spec::{Attachment, CniError, NetworkName};
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 
-use crate::pod_ports::{FAMILIES, is_conditional, names};
-use crate::{iptables, nftables};
+use crate::conf::Backend;
+use crate::iptables::{DNAT, Search, Traced, chain_names};
+use crate::pod_ports::{FAMILIES, is_conditional, names, target};
+use crate::{accept, each, iptables, nftables};
 
 /// A port of the node that is forwarded to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +37,6 @@ pub struct Forward {
 
 impl Forward {
     /// Whether the rule was made for the attachment.
-    #[must_use]
     pub fn is_of(&self, attachment: &Attachment) -> bool {
         let names = names(attachment);
         let is_it = |word: &String| *word == self.owner;
@@ -59,9 +60,7 @@ pub fn targets(attached: &Attached) -> impl Iterator<Item = IpNetwork> {
 
 /// The rules of both backends and both variants of iptables, in the order in which the kernel tries them: of equal ports
 /// the first one gets the packets. Changes nothing. Rules with conditions that only iptables knows are left out.
-///
-/// # Errors
-/// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
+/// Errors: the refusal of the kernel or iptables. A kernel without a packet filter is no error.
 pub fn list(search_path: &str) -> Result<Vec<Forward>> {
     let Some(mut filter) = Filter::find(search_path)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -108,7 +107,6 @@ fn shared(filter: &mut Filter) -> Result<Vec<Forward>> {
 }
 
 /// Whether a process, as `NAME (PID)`, listens only to keep the ports of its runtime's containers from other programs.
-#[must_use]
 pub fn is_holder(process: &str) -> bool {
     // Of podman.
     const HOLDERS: [&str; 2] = ["conmon", "rootlessport"];
@@ -146,9 +144,7 @@ fn lost_jump(table: &mut Table<'_>, whom: &str, (chain, to): (&str, &str)) -> Re
 
 /// The forwards of other programs that packets from other hosts meet before those of `portmap`, such as docker's. Changes
 /// nothing.
-///
-/// # Errors
-/// As [`list`].
+/// Errors: as [`list`].
 pub fn list_of_others(search_path: &str) -> Result<Vec<Forward>> {
     let Some(mut filter) = Filter::find(search_path)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -221,6 +217,90 @@ fn forward(found: &FoundRule, has_conditions: bool) -> Option<Forward> {
     let owner = found.note.clone().or_else(|| rule.comment.clone()).unwrap_or_default();
     let (protocol, port) = (rule.protocol?, rule.port?);
     Some(Forward { protocol, address, port, to, is_conditional, is_entered: true, lost: None, owner })
+}
+
+/// What both backends and both variants of iptables have of the network. Changes nothing. The key of what says no more than
+/// its chain is one of [`words`].
+/// Errors: the refusal of the kernel or iptables.
+pub fn inventory(network: &NetworkName, search_path: &str) -> std::result::Result<Vec<Noted>, CniError> {
+    let (mut found, mut accepted) = (Vec::new(), Vec::new());
+    let (search, of) = (Search::new(network.as_str()), OfNetwork::new(network.as_str()));
+    let work = &mut |table: &mut Table<'_>, backend| {
+        found.extend(match backend {
+            Backend::Iptables => of_iptables(table, &search)?,
+            Backend::Nftables => nftables::list(table, &of)?,
+        });
+        Ok(Vec::new())
+    };
+    let mut by_shared = Vec::new();
+    let accepted_by = &mut |table: &mut Table<'_>| {
+        accepted.extend(accept::list(table, &of)?);
+        Ok(())
+    };
+    let errors = each(search_path, work, accepted_by, &mut |filter| {
+        by_shared.extend(filter.list_ports()?.into_iter().filter_map(|(port, comment)| {
+            let object = format!("forwarding of port {}/{} to {}", port.port, port.protocol.name(), port.to);
+            Noted::of(&of, Some(&comment), Some(port.to.ip()), object)
+        }));
+        Ok(Vec::new())
+    });
+    found.extend(accepted);
+    found.extend(by_shared);
+    CniError::join(errors.into_iter().map(failed).collect()).map_or(Ok(found), Err)
+}
+
+/// The names of chains that an attachment may have.
+pub fn words(attachment: &Attachment) -> Vec<String> {
+    chain_names(names(attachment)).into()
+}
+
+/// The containers' chains, the whole table read at once.
+fn of_iptables(table: &mut Table<'_>, search: &Search) -> netops::error::Result<Vec<Noted>> {
+    if !table.has_chain(DNAT)? {
+        return Ok(Vec::new());
+    }
+    let all = table.list_all()?;
+    let entries = || all.get(DNAT).into_iter().flatten().cloned();
+    let entered: BTreeSet<String> = entries().filter_map(|entry| entry.goes_to().map(str::to_owned)).collect();
+    let loose = all.iter().filter(|(chain, _)| !entered.contains(*chain));
+    let loose = loose.filter_map(|(chain, found)| search.by_first(chain.clone(), found.first()?.clone()));
+    let mut noted = Vec::new();
+    for Traced { chain, found } in entries().filter_map(|entry| search.by_entry(entry)).chain(loose) {
+        let rules = all.get(&chain).map(Vec::as_slice).unwrap_or_default();
+        let mut objects: Vec<_> = rules.iter().filter_map(|rule| Some((target(rule), text(rule)?))).collect();
+        if objects.is_empty() {
+            objects.push((None, format!("iptables chain {chain}")));
+        }
+        let comment = found.comment().unwrap_or_default();
+        for (address, object) in objects {
+            let by_note = Noted::of(search.network(), found.note.as_deref(), address, object.clone());
+            let container = Some(search.container(&comment)).filter(|container| !container.is_empty());
+            let (key, container) = (chain.clone(), container.map(str::to_owned));
+            let unnamed = Noted { key, container, ifname: None, address, object, masquerades_by: None };
+            noted.push(by_note.unwrap_or(unnamed));
+        }
+    }
+    Ok(noted)
+}
+
+/// A rule of a container's as text for people; `None` for those that only go with others.
+pub(crate) fn text(found: &FoundRule) -> Option<String> {
+    let rule = found.rule.as_ref()?;
+    match rule.target {
+        Target::Dnat(to) => {
+            let from =
+                rule.port.zip(rule.protocol).map(|(port, protocol)| format!(" of port {port}/{}", protocol.name()));
+            Some(format!("forwarding{} to {to}", from.unwrap_or_default()))
+        }
+        Target::Masquerade => target(found).map(|address| format!("masquerade of connections to {address}")),
+        Target::None
+        | Target::Jump(_)
+        | Target::Accept
+        | Target::Drop
+        | Target::Reject
+        | Target::Return
+        | Target::SetMark(_) => None,
+    }
 }
 
 #[cfg(test)]

@@ -477,9 +477,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &KnownAddre
 }
 
 /// Whether packets reach the chains that the rules need.
-///
-/// # Errors
-/// The error that keeps packets from the chain.
+/// Errors: the error that keeps packets from the chain.
 pub(crate) fn probe(table: &mut Table<'_>) -> Result<()> {
     ["PREROUTING", "OUTPUT", "POSTROUTING"].into_iter().try_for_each(|chain| table.expect_packets(chain))
 }

@@ -1,18 +1,4 @@
 //! portmap: forwards ports of the node to a container.
-//!
-//! | Module | What it has |
-//! |---|---|
-//! | [`conf`], [`conditions`] | the keys |
-//! | `pod_ports` | what all backends know of the container |
-//! | `backend` | which backend has the rules |
-//! | `iptables`, `native` | the rules of each backend |
-//! | `other_entries` | the rules that another entry of the list has |
-//! | `accept` | the rules that let forwarded connections pass a policy of DROP |
-//! | `shared` | the ports as elements of shared rules |
-//! | `port_holder` | containers that hold a port already, and programs of the node that listen on it |
-//! | [`forwards`] | the rules on the node, for programs that show them |
-//! | [`inventory()`] | what GC would remove |
-//! | `route_localnet` | what 127.0.0.1 needs |
 
 pub mod conditions;
 pub mod conf;
@@ -29,10 +15,9 @@ mod port_holder;
 mod put_back;
 mod shared;
 
-mod inventory;
 mod route_localnet;
 
-pub use inventory::{inventory, words};
+pub use forwards::{inventory, words};
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -49,7 +49,6 @@ const BASE_CHAINS: &[(&str, BaseChain)] = &[
 const COMMENT_MAX: usize = 128;
 /// The space for comment and note together (`NFT_USERDATA_MAXLEN`, less type, length and NUL of each).
 const COMMENT_AND_NOTE_MAX: usize = 250;
-/// The number of rules that GC deletes in one transaction.
 const RULES_AT_ONCE: usize = 400;
 
 pub(crate) fn table(family: Family) -> NativeTable {
@@ -369,7 +368,7 @@ pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Not
     for chain in OF_CONTAINERS {
         let found = of_network(table, chain, network)?;
         noted.extend(found.iter().filter_map(|found| {
-            let object = crate::inventory::text(found).unwrap_or_else(|| "forwarding rule".to_owned());
+            let object = crate::forwards::text(found).unwrap_or_else(|| "forwarding rule".to_owned());
             Noted::of(network, found.note.as_deref(), crate::pod_ports::target(found), object)
         }));
     }
@@ -377,9 +376,7 @@ pub(crate) fn list(table: &mut Table<'_>, network: &OfNetwork) -> Result<Vec<Not
 }
 
 /// Whether packets reach the chains that the rules need.
-///
-/// # Errors
-/// The error that keeps packets from the chain.
+/// Errors: the error that keeps packets from the chain.
 pub(crate) fn probe(table: &mut Table<'_>) -> Result<()> {
     BASE_CHAINS.iter().try_for_each(|(chain, _)| table.expect_packets(chain))
 }

@@ -131,7 +131,6 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Protocol number and port.
 pub(crate) type Port = (u8, u16);
 
 /// Looks which rules hold ports of `pod`: those of containers that live, and the ports that only containers hold that are
@@ -246,9 +245,7 @@ impl fmt::Display for Taken {
 
 /// Warns of programs that listen on the ports, or refuses them. A program on a loopback address other than 127.0.0.1, such as a
 /// resolver on 127.0.0.53, keeps its packets: no rule for all addresses is for it.
-///
-/// # Errors
-/// Code 103 with the first program, if `refuse`.
+/// Errors: code 103 with the first program, if `refuse`.
 pub(crate) fn refuse_programs(pods: &mut [PodPorts<'_>], refuse: bool) -> std::result::Result<(), CniError> {
     pods.iter_mut().for_each(|pod| pod.spared = Some(Vec::new()));
     let found: Vec<_> = [Protocol::Tcp, Protocol::Udp].into_iter().flat_map(|protocol| find(pods, protocol)).collect();

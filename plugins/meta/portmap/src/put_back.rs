@@ -6,7 +6,6 @@ use cni_spec::{Attachment, CniError};
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 
 use crate::accept::Accepted;
@@ -78,14 +77,6 @@ pub(crate) struct Unmap {
     pub(crate) search_path: String,
 }
 
-impl fmt::Display for Unmap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let had_none = self.replaced.borrow().as_ref().is_some_and(Before::is_empty);
-        let how = if had_none { "removed" } else { "as before" };
-        write!(f, "forwarded ports of {} {how}", self.address.ip())
-    }
-}
-
 impl Unmap {
     fn put_back(&self) -> std::result::Result<(), CniError> {
         let Self { attachment, conf, address, replaced, accepted, search_path, .. } = self;
@@ -109,6 +100,12 @@ impl Unmap {
 }
 
 impl chained::Undo for Unmap {
+    fn text(&self) -> String {
+        let had_none = self.replaced.borrow().as_ref().is_some_and(Before::is_empty);
+        let how = if had_none { "removed" } else { "as before" };
+        format!("forwarded ports of {} {how}", self.address.ip())
+    }
+
     fn run(&self, _sides: &chained::LazySides<'_>) -> std::result::Result<(), chained::Left> {
         let Self { attachment, enabled, search_path, .. } = self;
         let (rules, key) = (self.put_back(), names(attachment).key());

@@ -1,7 +1,6 @@
 //! Ports by shared rules (key `rules`): elements of maps, which no other container's call or packet pays for.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
@@ -24,13 +23,11 @@ struct Unmap {
     search_path: String,
 }
 
-impl fmt::Display for Unmap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("forwarded ports removed")
-    }
-}
-
 impl chained::Undo for Unmap {
+    fn text(&self) -> String {
+        "forwarded ports removed".to_owned()
+    }
+
     fn run(&self, _sides: &chained::LazySides<'_>) -> Result<(), chained::Left> {
         let (names, search_path) = (names(&self.attachment), &*self.search_path);
         let remove = || open(search_path)?.remove_ports(names).map(drop).map_err(failed);

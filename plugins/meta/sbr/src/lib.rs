@@ -12,10 +12,9 @@ use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use interface::sides::Sides;
 use ipnetwork::IpNetwork;
 use netops::link::Link;
-use netops::route;
 use netops::route::whole::{self, Whole};
 use netops::rule::{self, Listed, Rule};
-use netops::{Family, Kernel, addr};
+use netops::{Family, Kernel, addr, route};
 
 use crate::conf::{Conf, Removal};
 use crate::moved_routes::{Change, MADE_BESIDE_COPIES, MADE_BY_ADD, Moving, is_default, is_own, of_source, rules_of};

@@ -1,6 +1,5 @@
 //! The interface's routes, on their way from the main table to those of its addresses.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use chained::{LazySides, Left, Txn, Undo, failed};
@@ -159,18 +158,16 @@ pub(crate) enum Change {
     Deleted(Whole),
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Undo for Change {
+    fn text(&self) -> String {
         match self {
-            Self::AddedRule(rule) => write!(f, "rule {rule} deleted"),
-            Self::Added(route) => write!(f, "route {route} deleted"),
-            Self::Copied(table, _) => write!(f, "copies of routes in table {table} deleted"),
-            Self::Deleted(route) => write!(f, "route {route} restored"),
+            Self::AddedRule(rule) => format!("rule {rule} deleted"),
+            Self::Added(route) => format!("route {route} deleted"),
+            Self::Copied(table, _) => format!("copies of routes in table {table} deleted"),
+            Self::Deleted(route) => format!("route {route} restored"),
         }
     }
-}
 
-impl Undo for Change {
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         let sides = sides.open()?;
         let is_undone = |error: &OpError| error.is_absent() || error.os_errno() == Some(Errno::EEXIST);

@@ -21,7 +21,6 @@ pub const DATA_DIR: &str = "/run/cni/tuning";
 /// The plugin's config, what `args.cni` overrides included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
-    /// The sysctls, in the config's order.
     pub sysctls: Sysctls,
     pub data_dir: DataDir,
     strong_mac: Option<Mac>,
@@ -55,7 +54,6 @@ struct Wire {
     runtime_config: RuntimeConfig,
 }
 
-/// What `args.cni` may override.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Tunable {

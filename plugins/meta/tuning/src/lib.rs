@@ -1,20 +1,10 @@
 //! The tuning plugin: sysctls of the container's network, and settings of its interface.
-//!
-//! | Module | What it has |
-//! |---|---|
-//! | [`conf`] | the keys |
-//! | [`sysctls`] | sysctls written, all or none, and compared |
-//! | [`allowlist`] | the administrator's list of sysctls that networks may set |
-//! | [`offloads`] | features of the interface, set and compared |
-//! | [`record`] | what the interface had before, for DEL |
 
 pub mod allowlist;
 pub mod conf;
 pub mod offloads;
 pub mod record;
 pub mod sysctls;
-
-use std::fmt;
 
 use chained::{
     AddOrCheck, ChainedPlugin, Collecting, LazySides, Left, Preview, Removing, Shown, Timer, Txn, Undo, all, differs,
@@ -223,13 +213,11 @@ struct Untune {
     link: Link,
 }
 
-impl fmt::Display for Untune {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "settings of link {} restored", self.link.name)
-    }
-}
-
 impl Undo for Untune {
+    fn text(&self) -> String {
+        format!("settings of link {} restored", self.link.name)
+    }
+
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         let sides = sides.open()?;
         match set(&sides.netns, &sides.container, &self.link, &self.old) {
@@ -242,13 +230,11 @@ impl Undo for Untune {
 #[derive(Debug)]
 struct Unrecord(Option<Vec<u8>>, RecordFile);
 
-impl fmt::Display for Unrecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file {} as before", self.1.path().display())
-    }
-}
-
 impl Undo for Unrecord {
+    fn text(&self) -> String {
+        format!("file {} as before", self.1.path().display())
+    }
+
     fn run(&self, _: &LazySides<'_>) -> Result<(), Left> {
         match &self.0 {
             Some(bytes) => self.1.write(bytes)?,

@@ -1,7 +1,5 @@
 //! Sysctls of the container: all are written, or none; and compared.
 
-use std::fmt;
-
 use chained::{LazySides, Left, Txn, Undo, all, differs, failed};
 use cni_spec::CniError;
 use netops::sysctl::{self, Key};
@@ -74,13 +72,11 @@ struct Restore {
     old: String,
 }
 
-impl fmt::Display for Restore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {}", self.key, self.old)
-    }
-}
-
 impl Undo for Restore {
+    fn text(&self) -> String {
+        format!("{} = {}", self.key, self.old)
+    }
+
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         let sides = sides.open()?;
         sides.netns.run(|| sysctl::swap(&self.key, &self.old))??;

@@ -15,7 +15,6 @@ use netops::route::whole::Whole;
 use netops::route::{MAIN_TABLE, whole};
 use netops::watch::Watch;
 use netops::{Errno, Family, Kernel, addr, link_removal, rule};
-use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -267,13 +266,11 @@ fn list(inside: &Kernel, link: &Link) -> netops::error::Result<Vec<Whole>> {
 #[derive(Debug)]
 struct Leave(Member);
 
-impl fmt::Display for Leave {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "link {} out of the VRF", self.0.link.name)
-    }
-}
-
 impl Undo for Leave {
+    fn text(&self) -> String {
+        format!("link {} out of the VRF", self.0.link.name)
+    }
+
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         let inside = &sides.open()?.container;
         let free = Settings { master: Some(0), ..Settings::default() };
@@ -292,13 +289,11 @@ impl Undo for Leave {
 #[derive(Debug)]
 pub struct DeleteVrf(pub LinkName);
 
-impl fmt::Display for DeleteVrf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VRF {} deleted", self.0)
-    }
-}
-
 impl Undo for DeleteVrf {
+    fn text(&self) -> String {
+        format!("VRF {} deleted", self.0)
+    }
+
     fn run(&self, sides: &LazySides<'_>) -> Result<(), Left> {
         let inside = &sides.open()?.container;
         let found = link::find(inside, self.0.as_str())?;

@@ -15,7 +15,6 @@ const ICMP: u8 = 1;
 const EXPECTED: &str = "expected metadata, private, node or a prefix, and then tcp, udp, sctp or icmp, and ports: 10.0.0.0/8 tcp \
                         443,8000-8080";
 
-/// The key's value.
 #[derive(Debug, Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Keys {
@@ -25,7 +24,6 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The policy; `key` is its name.
     pub(super) fn read(self, key: &str) -> Result<EgressPolicy, CniError> {
         let is_closed = match &*self.default {
             "" | "allow" => false,

@@ -10,7 +10,6 @@ use netops::error::Result;
 use super::{DNAT, OWN, chain_names, start_of};
 use crate::pod_ports::Forwarded;
 
-/// The number of chains that GC deletes in one transaction.
 const CHAINS_AT_ONCE: usize = 100;
 
 /// A container's chain that GC removes, if the attachment is not valid, and the rule that shows whose it is.
