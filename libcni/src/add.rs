@@ -4,10 +4,8 @@ use crate::cache::Look;
 use crate::cache_entry::Cached;
 use crate::chain::{Chain, Step};
 use crate::error::Error;
-use crate::namespace;
-use crate::orphaned_plugin;
 use crate::plugin_call::Reason;
-use crate::{Namespace, NetworkConf, Runtime, RuntimeConf};
+use crate::{Namespace, NetworkConf, Runtime, RuntimeConf, namespace, orphaned_plugin};
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
 use serde_json::value::RawValue;
 use std::path::PathBuf;
@@ -86,9 +84,7 @@ impl<'a> Add<'a> {
     }
 
     /// Deletes what an earlier ADD has left: one that was not finished, or one whose namespace has ended.
-    ///
-    /// # Errors
-    /// [`Error::Attached`]: the namespace of the earlier ADD exists. For an ADD that was not finished only another namespace
+    /// Errors: [`Error::Attached`]: the namespace of the earlier ADD exists. For an ADD that was not finished only another namespace
     /// than this ADD's counts. Those of DEL.
     async fn replace(&self, cached: Cached) -> Result<Before, Error> {
         let (runtime, network) = (self.chain.runtime, self.chain.network);

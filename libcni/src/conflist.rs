@@ -9,12 +9,10 @@ pub use search_order::{
     DefaultNetwork, EXTENSIONS, Found, PassedOver, conf_files, default_network, find, search_order,
 };
 
-use crate::RuntimeConf;
 use crate::error::Error;
 use crate::execution_conf::{Added, stdin};
-use crate::plain_file;
-use crate::raw_object::PluginObject;
-use crate::raw_object::{ObjectWriter, RawObject, decode, shown};
+use crate::raw_object::{ObjectWriter, PluginObject, RawObject, decode, shown};
+use crate::{RuntimeConf, plain_file};
 use cni_spec::version::parse_number;
 use cni_spec::{CniError, Code, NetworkName, SpecVersion, json};
 use serde_json::value::RawValue;

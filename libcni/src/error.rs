@@ -4,9 +4,8 @@ use crate::attachment::AttachmentId;
 use crate::conflist::PassedOver;
 use cni_spec::{CniError, Code, Command, NetworkName, json};
 use cni_suite::text::without_numbers;
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// An operation that failed.
 ///

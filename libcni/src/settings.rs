@@ -10,12 +10,11 @@ use cni_spec::{CniError, Code, PluginPath, PluginType};
 use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access};
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -248,9 +247,7 @@ impl Builder {
 /// ```
 pub trait Execute: fmt::Debug + Send + Sync {
     /// Finds a plugin's executable, and checks that it is executable.
-    ///
-    /// # Errors
-    /// Code 108 or 4: no folder has one that can be run.
+    /// Errors: code 108 or 4: no folder has one that can be run.
     fn find(&self, plugin: &PluginType, path: &PluginPath) -> Result<PathBuf, CniError> {
         let path = path.find_executable(plugin)?;
         access(&path, AccessFlags::X_OK).map_err(|errno| {
@@ -268,9 +265,7 @@ pub trait Execute: fmt::Debug + Send + Sync {
 
     /// Starts a plugin's process. The plugin does not get the end of its config before this returns, and so cannot begin: its
     /// pid can be moved to a cgroup here. A security context of its own is that of the thread's next exec, set before.
-    ///
-    /// # Errors
-    /// The process cannot be started. One that was started by then has to be ended here.
+    /// Errors: the process cannot be started. One that was started by then has to be ended here.
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         command.spawn()
     }

@@ -39,9 +39,7 @@ struct Found {
 /// Checks that `plugin` can be an address plugin: one of this executable that delegates would find itself in
 /// `ipam.type`, and recurse without end, in this process or as a child. A name that only resembles an entry's may be
 /// another plugin's, unless its file is of this build.
-///
-/// # Errors
-/// Code 7 naming key and value.
+/// Errors: code 7 naming key and value.
 pub(crate) fn check(call: &Call, plugin: &PluginType) -> Result<(), CniError> {
     let name = plugin.as_str();
     let is_own = |entry: &Entry| {

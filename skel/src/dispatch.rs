@@ -1,14 +1,11 @@
 //! The way from a call to a verb, with the checks in the reference's order (SPEC 2).
 
 use crate::call::Call;
-use crate::delegate;
-use crate::event_loop;
 use crate::netns::NetnsPath;
 use crate::plugin::{Attach, Detach, Entry, Serve, Work};
-use crate::record;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
-use crate::unwritten_result;
+use crate::{delegate, event_loop, record, unwritten_result};
 use cni_spec::{
     Attachment, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, NetConf, PluginType, SpecVersion,
     conf, json, version,

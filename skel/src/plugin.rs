@@ -37,38 +37,28 @@ pub trait Plugin: 'static {
     type Removal: FromAnyConf;
 
     /// Makes the attachment, or changes nothing.
-    ///
-    /// # Errors
-    /// The error that stopped ADD. All changes were rolled back; `details` lists any that could not be.
+    /// Errors: the error that stopped ADD. All changes were rolled back; `details` lists any that could not be.
     fn add(request: &AddRequest, keys: &Self::Conf) -> impl Future<Output = Result<AddResult, CniError>>;
 
     /// Removes the attachment, as far as it exists. It can be repeated, and continues after errors.
-    ///
-    /// # Errors
-    /// All objects that could not be removed, in one error. An object that is gone already is no error.
+    /// Errors: all objects that could not be removed, in one error. An object that is gone already is no error.
     fn del(request: &DelRequest, keys: &Self::Removal) -> impl Future<Output = Result<(), CniError>>;
 
     /// What ADD would do, for `cnitool plan` ([`crate::cni_ask`]). Changes nothing; the namespace is open, but what plugins before
     /// this one make is not there yet: it is in prevResult only. The default says nothing.
-    ///
-    /// # Errors
-    /// The errors that ADD would report before it changes anything.
+    /// Errors: the errors that ADD would report before it changes anything.
     fn preview(_request: &AddRequest, _keys: &Self::Conf) -> Result<Option<Preview>, CniError> {
         Ok(None)
     }
 
     /// Compares the node with what ADD made.
-    ///
-    /// # Errors
-    /// The differences: code and message of the first, the others in its details.
+    /// Errors: the differences: code and message of the first, the others in its details.
     fn check(request: &CheckRequest, keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>>;
 
     /// Reports all differences between the node and what ADD made, and writes what is missing on the node anew, if it is asked
     /// to: an extension of CHECK ([`Repair`]). Changes nothing that is right, and nothing in the container. The
     /// default repairs nothing.
-    ///
-    /// # Errors
-    /// The differences cannot be found. A difference is no error.
+    /// Errors: the differences cannot be found. A difference is no error.
     fn repair(
         request: &CheckRequest,
         keys: &Self::Conf,
@@ -84,9 +74,7 @@ pub trait Plugin: 'static {
 
     /// Removes all attachments of this network that are not in the list. Continues after errors. The default calls GC
     /// of the address plugin, if the network has one: right for a plugin that leaves nothing on the node.
-    ///
-    /// # Errors
-    /// All objects that could not be removed, in one error.
+    /// Errors: all objects that could not be removed, in one error.
     fn gc(request: &GcRequest, _keys: &Self::Removal) -> impl Future<Output = Result<(), CniError>> {
         async {
             match request.ipam() {
@@ -98,9 +86,7 @@ pub trait Plugin: 'static {
 
     /// Reports whether ADD would succeed now. Changes nothing. A config that ADD refuses is refused before. The default
     /// calls STATUS of the address plugin, if the network has one: right for a plugin that needs nothing of the node.
-    ///
-    /// # Errors
-    /// Code 50 or 51 with the reason.
+    /// Errors: code 50 or 51 with the reason.
     fn status(request: &StatusRequest, _keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>> {
         async {
             match request.ipam() {

@@ -3,9 +3,8 @@
 use crate::error::Error;
 use crate::handle::{Pods, pod_of};
 use crate::lock::Operation;
-use crate::loopback;
 use crate::pod::PodId;
-use crate::pod_spans;
+use crate::{loopback, pod_spans};
 use cni_spec::{CniError, Code, ContainerId, IfName};
 use libcni::inventory::{Inventory, OnNode, Survey};
 use libcni::{AttachmentId, Cached, NetworkConf};

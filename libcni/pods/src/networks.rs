@@ -19,11 +19,10 @@ use cni_spec::{CniError, Code, PluginType, SpecVersion};
 use libcni::{NetworkConf, Runtime};
 use nix::errno::Errno;
 use std::collections::{BTreeSet, HashSet};
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 use tokio::sync::Mutex;
 
 /// A usable network.

@@ -3,11 +3,10 @@
 use crate::error::Error;
 use crate::handle::Pods;
 use crate::lock::Operation;
-use crate::loopback;
 use crate::pod::{Dns, PodId};
 use crate::pod_attachments::{self, Planned, Position};
-use crate::pod_spans;
 use crate::set_up::network_error;
+use crate::{loopback, pod_spans};
 use cni_spec::{AddResult, IfName, NetworkName, SpecVersion};
 use futures::future::join_all;
 use libcni::Cached;

@@ -2,9 +2,8 @@
 
 use crate::NetworkConf;
 use crate::error::{Error, why_unread};
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// A file that was found before a network and could not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]

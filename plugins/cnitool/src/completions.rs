@@ -91,7 +91,6 @@ pub(crate) fn containers(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(current, words)
 }
 
-/// Pods, and the IDs of containers.
 pub(crate) fn named(current: &OsStr) -> Vec<CompletionCandidate> {
     let attached = attachments();
     let pods = attached.iter().filter_map(|cached| Some((PodName::find(&cached.attachment.args)?.full_name(), cached)));
@@ -99,23 +98,19 @@ pub(crate) fn named(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(current, pods.chain(ids).map(|(name, cached)| word(name, cached.network.as_str())))
 }
 
-/// Networks, pods, and the IDs of containers.
 pub(crate) fn networks_and_named(current: &OsStr) -> Vec<CompletionCandidate> {
     let networks = networks(current);
     networks.into_iter().chain(named(current)).collect()
 }
 
-/// Pods and the IDs of containers, and namespaces.
 pub(crate) fn namespaces_and_named(current: &OsStr) -> Vec<CompletionCandidate> {
     named(current).into_iter().chain(namespaces(current)).collect()
 }
 
-/// Addresses that host-local holds, pods, and the IDs of containers.
 pub(crate) fn held_and_named(current: &OsStr) -> Vec<CompletionCandidate> {
     held(current).into_iter().chain(named(current)).collect()
 }
 
-/// Addresses that host-local holds, of all networks of the folder.
 pub(crate) fn held(current: &OsStr) -> Vec<CompletionCandidate> {
     let files = settings().and_then(|settings| conflist::search_order(&settings.conf_dir).ok()).unwrap_or_default();
     let networks: Vec<NetworkConf> = files.iter().filter_map(|path| NetworkConf::read(path).ok()).collect();
@@ -144,7 +139,6 @@ fn id(cached: &Cached) -> String {
     format!("{}/{}", cached.attachment.id.container_id, cached.attachment.id.ifname)
 }
 
-/// Plugins in the folders of `CNI_PATH`.
 pub(crate) fn plugins(current: &OsStr) -> Vec<CompletionCandidate> {
     let settings = settings();
     let dirs = settings.iter().flat_map(|settings| settings.runtime.plugin_path().dirs());

@@ -45,7 +45,6 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) ->
     first
 }
 
-/// The table that is printed in the end.
 struct Shown {
     table: Table,
     /// How many attachments that would be kept have no row; `None`: these have one.
@@ -201,7 +200,6 @@ fn removal_of(settings: &Settings, network: &NetworkConf, cached: &[Cached], id:
     remedy.to_string()
 }
 
-/// Each with a command that removes it.
 fn report_left(settings: &Settings, network: &NetworkConf, cached: &[Cached], left: &[OnNode]) {
     for found in left {
         let (what, objects, name) = (name(found), found.objects.join(", "), &network.name);

@@ -120,7 +120,6 @@ fn other_words(verb: &str, option: &str) -> Option<&'static str> {
     }
 }
 
-/// The names of all common options.
 const COMMON: [&str; 10] =
     ["conf_dir", "cni_path", "cache_dir", "ifname", "container_id", "args", "cap_args", "timeout", "json", "verbose"];
 

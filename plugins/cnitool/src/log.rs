@@ -142,7 +142,6 @@ impl Counts for Slowest<'_> {
     }
 }
 
-/// A step, and the call that it is part of.
 struct Slow {
     us: u64,
     /// The step; time, verb, plugin, network and container of its call.

@@ -2,12 +2,6 @@
 //! what belongs to nothing. [`look`] reads it; [`crate::show`] writes it.
 //!
 //! Nothing here changes the node, takes a lock or calls a plugin.
-//!
-//! | Module | What it has |
-//! |---|---|
-//! | `networks_to_show` | which networks there are, and the folders that they are read from |
-//! | `host_objects` | what all networks share: links, addresses, forwarded ports |
-//! | `joined_attachments` | what cache, marks, reservations and namespaces say of one attachment |
 
 pub(crate) mod host_objects;
 mod joined_attachments;
@@ -42,7 +36,6 @@ pub struct Node<'a> {
 
 #[derive(Debug, Clone)]
 pub struct View {
-    /// The node's host name.
     pub host: String,
     /// The node's default routes, one for each family that has one: gateway and link.
     pub ways_out: Vec<String>,
@@ -60,7 +53,6 @@ pub struct View {
 }
 
 impl View {
-    #[must_use]
     pub fn title(&self) -> String {
         let of = if self.host.is_empty() { "this node" } else { &self.host };
         format!("Container networks of {of}")
@@ -184,7 +176,6 @@ pub struct Attachment {
     pub faults: Vec<String>,
     /// Whether ADD was finished; `None`: this cache does not have the attachment, so another runtime added it.
     pub is_complete: Option<bool>,
-    /// The configuration that ADD used.
     pub conf: Option<NetworkConf>,
     /// The result of ADD; empty if the cache does not have it.
     pub result: AddResult,
@@ -194,13 +185,11 @@ pub struct Attachment {
 
 impl Attachment {
     /// The attachment's name for people: its container's, and the interface behind a slash.
-    #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.name, self.id.ifname)
     }
 
     /// Whether nothing of the attachment needs a look: its container lives, its ADD was finished, its links are up, and no fault was found.
-    #[must_use]
     pub fn is_well(&self) -> bool {
         let is_alive = matches!(self.life, Life::Lives | Life::Young);
         is_alive && self.is_complete != Some(false) && self.faults.is_empty() && self.links.iter().all(|link| link.up)
@@ -218,13 +207,11 @@ pub struct Asked {
 
 impl Asked {
     /// The port in words: `port 8080/tcp`.
-    #[must_use]
     pub fn name(&self) -> String {
         format!("port {}/{}", self.port, self.protocol.name())
     }
 
     /// Whether a rule forwards the port, for other hosts too.
-    #[must_use]
     pub fn is_met_by(&self, forward: &Forward) -> bool {
         forward.is_entered
             && (self.protocol, self.port, self.address) == (forward.protocol, forward.port, forward.address)
@@ -256,7 +243,6 @@ pub enum Maker {
 }
 
 impl Maker {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ThisSuite => "this-suite",
@@ -266,7 +252,6 @@ impl Maker {
     }
 }
 
-#[must_use]
 pub const fn word(life: Life) -> &'static str {
     match life {
         Life::Lives => "lives",
@@ -277,7 +262,6 @@ pub const fn word(life: Life) -> &'static str {
 }
 
 /// Looks at all networks, or at the one of this name. What cannot be looked at is named in [`View::unseen`].
-#[must_use]
 pub fn look(node: Node<'_>, only: Option<&str>) -> View {
     let mut unseen = Vec::new();
     let host = Host::look(&node.inventory.search_path, &mut unseen);
@@ -310,7 +294,6 @@ pub(crate) fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unsee
 }
 
 /// The folders whose files a view is read from, or those that they would be made in: when one changes, so may the view.
-#[must_use]
 pub fn folders(node: Node<'_>) -> Vec<PathBuf> {
     networks_to_show::folders(node)
 }

@@ -57,7 +57,6 @@ pub(crate) fn escaped(json: &str) -> String {
     })
 }
 
-/// Rows under column names.
 pub(crate) struct Table {
     /// The names by which the column `container` is written for people; programs get the whole IDs.
     names: Names,
@@ -138,7 +137,6 @@ pub(crate) fn pod_entries(names: &Names, container: &str) -> [(String, Value); 2
 /// Characters that a cell shows at most. Names and addresses are shorter; what is longer is damaged, and JSON has it whole.
 const CELL_CHARACTERS_MAX: usize = 1000;
 
-/// A cell for people.
 fn cell(value: &Value) -> String {
     let text = cell_text(value);
     match text.char_indices().nth(CELL_CHARACTERS_MAX) {

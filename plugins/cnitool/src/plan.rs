@@ -24,7 +24,6 @@ use skel::Call;
 use skel::cni_ask::{Answer, Question};
 use skel::env::Environment;
 
-/// What ADD of a network would do.
 #[derive(Debug, Clone)]
 pub(crate) struct NetworkPlan {
     pub(crate) plugins: Vec<PluginPlan>,
@@ -34,7 +33,6 @@ pub(crate) struct NetworkPlan {
     pub(crate) refused: Vec<String>,
 }
 
-/// What ADD of one of its plugins would do.
 #[derive(Debug, Clone)]
 pub(crate) struct PluginPlan {
     pub(crate) plugin: PluginType,
@@ -58,7 +56,6 @@ pub(crate) enum Outcome {
 
 impl NetworkPlan {
     /// The error with which ADD would fail, as far as it is known, and the plugin.
-    #[must_use]
     pub(crate) fn failure(&self) -> Option<(&PluginPlan, &CniError)> {
         self.plugins.iter().find_map(|plugin| match &plugin.outcome {
             Outcome::Fails(error) => Some((plugin, error)),

@@ -86,7 +86,6 @@ impl Branch {
     }
 
     /// The line with more words, which take so many columns at least.
-    #[must_use]
     pub(crate) fn and_wide(mut self, tone: Tone, text: impl Display, columns: usize) -> Self {
         self.line.push(Part { tone, text: visible(&text.to_string()), columns });
         self

@@ -2,20 +2,6 @@
 //!
 //! [`validate`] reads files as a runtime does and says what ADD would refuse, and what an operator most likely did not mean.
 //! The check changes nothing and calls no plugin. [`plugin_executables::look`] asks the plugins on this node for their versions.
-//!
-//! | Module | What it has |
-//! |---|---|
-//! | [`key_places`] | a file, and the place of each key in it |
-//! | [`finding`] | what a check finds, and its text, with the line and a caret |
-//! | [`known_plugins`] | plugins whose keys can be checked |
-//! | `one_file` | one file: syntax, the list's keys, each plugin's keys |
-//! | `plugins_of_one_list` | plugins of one list that do not fit together |
-//! | `unreachable_gateways` | gateways that containers cannot reach |
-//! | `unusable_values` | routes, subnets and MTUs with which ADD fails, or no packet passes |
-//! | `networks_of_one_folder` | networks of one node that do not fit together |
-//! | `default_network` | the default network of a folder, and files that hide it |
-//! | [`plugin_executables`] | whether this node has the plugins, and the versions they speak |
-//! | `json_syntax` | files that are no JSON: what happened to them |
 
 pub mod finding;
 pub mod key_places;
@@ -24,7 +10,6 @@ pub mod plugin_executables;
 
 mod default_network;
 mod ignored_keys;
-mod json_syntax;
 pub(crate) mod networks_of_one_folder;
 mod one_file;
 pub(crate) mod output;

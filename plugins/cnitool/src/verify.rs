@@ -12,10 +12,9 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The manifests of this suite's packages, each with the folder of its files.
 const INSTALLED: [(&str, &str); 2] = [

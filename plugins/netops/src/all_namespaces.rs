@@ -7,14 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs;
 use std::fs::{metadata, read_dir};
-use std::io;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
+use std::{fs, io};
 
 use ipnetwork::IpNetwork;
 use nix::fcntl::OFlag;

@@ -52,9 +52,7 @@ impl Frames {
     }
 
     /// Waits for the first frame that `read` makes something of. A flood leaves time for the other tasks of the thread.
-    ///
-    /// # Errors
-    /// `ENETDOWN`: the link went down or is gone.
+    /// Errors: `ENETDOWN`: the link went down or is gone.
     pub(crate) async fn receive<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
         let mut buffer = vec![0; FRAME_BYTES_MAX];
         loop {

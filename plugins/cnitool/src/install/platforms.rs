@@ -136,9 +136,7 @@ impl Platform {
     }
 
     /// The folder of executables, below the folder in which the node's file system is mounted; says what all folders have.
-    ///
-    /// # Errors
-    /// The platform is not on this node, or no folder can be written to.
+    /// Errors: the platform is not on this node, or no folder can be written to.
     pub(super) fn target(&self, root: &Path, source: &Source, output: Output) -> anyhow::Result<PathBuf> {
         let on_node = |path: &str| on_node(root, path);
         let named = self.runtimes.iter().filter_map(|runtime| runtime.read(root)?.plugins).next();

@@ -9,15 +9,13 @@ use libcni::cni_spec::Code;
 use libcni::{Cancellation, aside};
 use netops::error::Cause;
 use netops::lock::{Lock, find_holder, read_unless_written};
-use std::fmt;
 use std::fs::{File, Metadata, Permissions};
-use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 use tokio::time::timeout;
 
-/// The folder of replaced foreign files.
 pub(super) const REPLACED: &str = ".replaced";
 const STAGE: &str = ".cni-install-";
 
@@ -92,7 +90,6 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Whether the folder was made by this call.
     pub(super) fn is_new(&self) -> bool {
         !self.made.0.is_empty()
     }
@@ -153,7 +150,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Flushes the folder's entries to the disk.
     pub(super) fn sync(&self) -> io::Result<()> {
         File::open(&self.dir)?.sync_all()
     }

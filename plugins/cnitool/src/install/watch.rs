@@ -54,9 +54,7 @@ struct Watch<'a> {
 }
 
 /// Watches until a signal.
-///
-/// # Errors
-/// The folder cannot be watched, or a file cannot be put back: the caller is started again by what supervises it.
+/// Errors: the folder cannot be watched, or a file cannot be put back: the caller is started again by what supervises it.
 pub(super) async fn run(
     install: &Install,
     dir: &Path,
@@ -109,7 +107,6 @@ fn number(dir: &Path) -> Option<(u64, u64)> {
     Some((meta.dev(), meta.ino()))
 }
 
-/// The findings of a look.
 #[derive(Default)]
 struct Seen {
     /// The names that have to be put back.

@@ -87,7 +87,6 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Serves a single request on a connection.
 async fn serve(stream: TcpStream, collect: &impl AsyncFn() -> anyhow::Result<String>, last: &Last, client: Rc<Client>) {
     let answer = service_fn(async |request: Request<Incoming>| {
         client.waits.set(true);

@@ -24,7 +24,6 @@ pub(crate) use call_counts::Calls;
 
 pub(crate) const CONTENT_TYPE: &str = TEXT_FORMAT;
 
-/// The page that one scrape gets.
 #[derive(Debug)]
 pub(crate) struct Page {
     registry: Registry,
@@ -47,7 +46,6 @@ impl Page {
         calls.map_or(Ok(()), |calls| calls.add_to(&self.registry))
     }
 
-    /// Adds how long it took to collect the page.
     pub(crate) fn add_duration(&self, took: Duration) -> Result<(), Error> {
         let gauge = self.gauge("cni_scrape_duration_seconds", "How long it took to collect this page.")?;
         gauge.set(took.as_secs_f64());

@@ -5,11 +5,10 @@ use std::net::IpAddr;
 
 use interface::alias;
 use ipnetwork::IpNetwork;
-use netops::Family;
 use netops::link::{self, Link};
 use netops::tc::htb::Htb;
 use netops::tc::{self, Qdisc};
-use netops::{Kernel, addr, route};
+use netops::{Family, Kernel, addr, route};
 use portmap::forwards::{self, Forward};
 
 use crate::doctor::Unread;

@@ -62,7 +62,6 @@ fn known(lease: AddResult) -> Lease {
     Lease::Known(Box::new(lease))
 }
 
-/// The addresses that the address plugin would give.
 fn lease(call: &Call, ipam: Option<&PluginType>, is_ours: IsOurs<'_>) -> Result<Lease, CniError> {
     let Some(ipam) = ipam else { return Ok(Lease::None) };
     let is_ours = is_ours(ipam)?;

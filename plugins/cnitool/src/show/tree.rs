@@ -67,7 +67,6 @@ fn of_network(network: &Network, at: SystemTime, shown: Shown) -> Branch {
     head.with(links).with(own).with(sick).with(well).with(count)
 }
 
-/// The parts of a network's tree.
 pub(crate) struct Parts {
     /// The network's name, its plugins, its file.
     pub(crate) head: Branch,
@@ -101,7 +100,6 @@ impl Parts {
     }
 }
 
-/// The network's name, its plugins, and its file.
 pub(crate) fn head(network: &Network) -> Branch {
     let tone = if matches!(network.origin, Origin::File(_)) { Tone::Faint } else { Tone::Warning };
     let plugins = if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };

@@ -11,8 +11,8 @@ use cni_suite::text::{acts, visible};
 use serde_json::{Value, json};
 
 use crate::validate::Report;
-use crate::validate::json_syntax::is_placeholder;
 use crate::validate::key_places::{Part, Source, Tree};
+use crate::validate::one_file::is_placeholder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {

@@ -1,11 +1,10 @@
 //! Runs the programs of iptables: found in PATH, then in the system's folders; with input on stdin and a deadline.
 
-use std::fs;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use std::{fs, io};
 
 use netops::error::{Cause, Result};
 use netops::{OpError, child_process};
@@ -110,9 +109,7 @@ pub fn unusable_input(error: &OpError) -> Option<&str> {
 }
 
 /// Runs a program to its end and returns its output.
-///
-/// # Errors
-/// The program's stderr, if it fails.
+/// Errors: the program's stderr, if it fails.
 pub(crate) fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
     let object = format!("{} {}", program.0.display(), args.join(" "));
     tracing::debug!(object, input, "running");

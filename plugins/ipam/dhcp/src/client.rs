@@ -18,12 +18,10 @@ use crate::options::code;
 pub struct Timing {
     /// How long the server that made an offer may take to acknowledge it.
     pub timeout: Duration,
-    /// The longest pause.
     pub resend_max: Duration,
 }
 
 impl Default for Timing {
-    /// The reference's.
     fn default() -> Self {
         Self { timeout: Duration::from_secs(10), resend_max: Duration::from_secs(62) }
     }
@@ -53,7 +51,6 @@ pub struct Identity {
     pub broadcast: bool,
 }
 
-/// Where a message goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
     /// The message goes to all servers, from 0.0.0.0: the link has no address yet.
@@ -61,11 +58,7 @@ pub enum To {
     /// The message goes to all servers, from the link's address.
     Everyone(Ipv4Addr),
     /// The message goes to one server, from the link's address.
-    Server {
-        /// The link's address.
-        from: Ipv4Addr,
-        server: Ipv4Addr,
-    },
+    Server { from: Ipv4Addr, server: Ipv4Addr },
 }
 
 /// A change of the lease, or an answer that cannot be used.
@@ -83,7 +76,6 @@ pub enum Event {
     Unusable { why: String },
 }
 
-/// The action to take now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Actions {
     pub send: Option<(To, Vec<u8>)>,

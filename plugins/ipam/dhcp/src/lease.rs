@@ -22,7 +22,6 @@ const SCOPE_LINK: u8 = 253;
 /// A lease that never ends (RFC 2131, 3.3).
 pub const INFINITE: u32 = u32::MAX;
 
-/// What a server gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {

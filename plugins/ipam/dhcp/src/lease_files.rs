@@ -33,7 +33,6 @@ const RELEASED: &str = "released";
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
     pub names: Names,
-    /// Where the link is.
     pub sandbox: Sandbox,
     /// The link's index there; 0 until it is known.
     pub index: u32,

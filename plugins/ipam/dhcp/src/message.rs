@@ -23,7 +23,6 @@ const BYTES_MIN: usize = 300;
 #[derive(Debug, Clone)]
 pub struct Outgoing<'a> {
     pub kind: MessageType,
-    /// The number of the exchange.
     pub xid: u32,
     pub secs: u16,
     pub mac: [u8; 6],
@@ -75,7 +74,6 @@ impl Outgoing<'_> {
     }
 }
 
-/// A server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
     pub kind: MessageType,

@@ -36,7 +36,6 @@ const HTTP: &str = "HTTP/";
 pub struct Names {
     pub network: String,
     pub container_id: String,
-    /// The container's interface.
     pub ifname: String,
 }
 
@@ -73,14 +72,12 @@ pub struct Granted {
     pub ipv6: Option<Given>,
 }
 
-/// What the daemon is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "verb", rename_all_fields = "camelCase")]
 pub enum Request {
     /// A lease for a link, or the one that it has.
     Add {
         names: Names,
-        /// Where the link is.
         sandbox: Sandbox,
         client_id: Vec<u8>,
         provide: Vec<(u8, Vec<u8>)>,
@@ -89,10 +86,12 @@ pub enum Request {
         #[serde(default)]
         extras: Extras,
     },
-    /// Whether the lease is held.
-    Check { names: Names },
-    /// The lease is released.
-    Del { names: Names },
+    Check {
+        names: Names,
+    },
+    Del {
+        names: Names,
+    },
     /// Leases of the network are released except those of valid attachments.
     Gc {
         network: String,
@@ -102,13 +101,11 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seen: Option<Vec<Names>>,
     },
-    /// Whether the daemon is ready.
     Status,
     /// All leases: a list of [`crate::lease_files::LeaseRecord`].
     List,
 }
 
-/// A request with the protocol's version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope {
@@ -117,7 +114,6 @@ pub struct Envelope {
     pub request: Request,
 }
 
-/// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DaemonReply {
@@ -140,7 +136,6 @@ pub enum CallError {
     /// The daemon has not answered in time: it is stopped or stuck, or another program listens. It may yet do what it was
     /// asked for.
     Silent(CniError),
-    /// Any other.
     Failed(CniError),
 }
 

@@ -19,10 +19,8 @@ pub(crate) const DATA_DIR: &str = "/var/lib/cni/networks";
 /// thousands of reservations make it read as many files; runtimes wait some minutes.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The keys, checked.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// Where the reservations are.
     pub place: StoreLocation,
     /// The range sets: a container gets one address of each.
     pub sets: Vec<RangeSet>,
@@ -48,7 +46,6 @@ pub struct Conf {
 /// The keys that removal needs: the folder of the reservations, and the treatment of a released address.
 #[derive(Debug, Clone)]
 pub struct Removal {
-    /// Where the reservations are.
     pub place: StoreLocation,
     /// How long a released address is given again only after all others.
     pub cool_down: Duration,

@@ -112,7 +112,6 @@ pub async fn del(conf: &Removal, owner: &Attachment) -> Result<(), CniError> {
     outcome.map(drop).map_err(|error| store_error(&error))
 }
 
-/// The error object of a failed operation on the store.
 pub(crate) fn store_error(error: &OpError) -> CniError {
     failed_on(On::Files("dataDir"), error)
 }

@@ -11,13 +11,12 @@ use skel::AddRequest;
 
 use crate::add::{self, Leasing};
 use crate::address::Address;
-use crate::asked;
 use crate::conf::{Conf, Reclaim};
 use crate::inventory::list_held;
 use crate::range::Span;
 use crate::store::private_files::PrivateFiles;
 use crate::store::{Reservations, Reserved, last_reserved, released};
-use crate::store_error;
+use crate::{asked, store_error};
 
 /// The addresses that a folder held when it was read, without its lock.
 struct Snapshot {

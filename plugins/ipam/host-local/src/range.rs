@@ -138,7 +138,6 @@ impl Range {
         }
     }
 
-    /// From its first to its last address.
     pub fn span(&self) -> Span {
         Span { first: self.first, last: self.last }
     }

@@ -11,7 +11,6 @@ use cni_spec::{CniError, Code};
 use netops::OpError;
 use netops::boot::Boot;
 
-use crate::add;
 use crate::address::Address;
 use crate::conf::{Conf, Reclaim};
 use crate::index::Index;
@@ -21,7 +20,7 @@ use crate::preview::first_not_in;
 use crate::range::{RangeSet, Span};
 use crate::store::private_files::PrivateFiles;
 use crate::store::{last_reserved, released};
-use crate::store_error;
+use crate::{add, store_error};
 
 /// STATUS: whether ADD could write its files; with `reportExhausted`, whether each set has an address to give.
 pub async fn status(conf: &Conf) -> Result<(), CniError> {

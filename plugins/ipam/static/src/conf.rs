@@ -8,7 +8,6 @@ use cni_spec::{CniArgs, CniError, Code, ConfObject, Dns, FromConf, Ip, Route, Sp
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 
-/// The keys, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
     addresses: Addresses,

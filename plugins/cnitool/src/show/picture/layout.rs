@@ -34,7 +34,6 @@ pub(crate) struct Place {
     pub(crate) height: usize,
 }
 
-/// Something on a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
     Frame {

@@ -15,8 +15,7 @@ use tokio::net::UdpSocket;
 use super::Shared;
 use super::clock::{now, sleep_until};
 use super::lease_task::random;
-use super::open_link::LISTENS;
-use super::open_link::{Heard, LinkError, OpenLink};
+use super::open_link::{Heard, LISTENS, LinkError, OpenLink};
 use crate::ipv6::client::{Actions, Client, Event};
 use crate::ipv6::message::Incoming;
 use crate::ipv6::{Given, Identity, Lease};
@@ -36,7 +35,6 @@ const ADDED_WITHIN: Duration = Duration::from_secs(60);
 /// The largest message that is read, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// The IPv6 address of a lease's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordOfIpv6 {
@@ -62,7 +60,6 @@ impl LinkOfLease<'_> {
     }
 }
 
-/// What the lease task learns.
 pub(super) enum News {
     /// What [`Ipv6::held`] returns is new.
     Changed,
@@ -82,7 +79,6 @@ enum Phase {
     Slaac,
 }
 
-/// The link during an exchange.
 struct Exchange {
     open_link: OpenLink,
     socket: UdpSocket,

@@ -1,11 +1,10 @@
 //! The daemon's socket: one of systemd's, or its own, which one daemon at a time has.
 
-use std::fmt;
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 use listenfd::ListenFd;
 use netops::file;
@@ -56,7 +55,6 @@ impl Listening {
         Ok(Self { socket, own, path, _lock: lock })
     }
 
-    /// The socket, on the event loop.
     pub(super) fn listener(&self) -> Result<tokio::net::UnixListener, String> {
         let listener = || {
             let socket = self.socket.try_clone()?;

@@ -44,9 +44,7 @@ const ORDER_WITHIN: Duration = Duration::from_secs(10);
 /// The state that all tasks of the daemon use.
 struct Shared {
     flags: Flags,
-    /// Where the leases are.
     folder: PathBuf,
-    /// The machine's current boot.
     boot: String,
     /// How long a lease task may take to carry out an order.
     order_within: Duration,

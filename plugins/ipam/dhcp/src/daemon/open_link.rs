@@ -256,7 +256,6 @@ pub(super) fn send_from_node(server: Ipv4Addr, payload: &[u8]) -> std::io::Resul
 /// How long an answer is listened for after a message. A socket that stayed open would keep the namespace alive.
 pub(super) const LISTENS: Duration = Duration::from_secs(10);
 
-/// A link that messages are exchanged on.
 pub(super) struct Exchange {
     pub(super) open_link: OpenLink,
     udp: LinkUdp,

@@ -33,7 +33,6 @@ mod status {
     pub(super) const NO_BINDING: u16 = 3;
 }
 
-/// A message to the servers of a link.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'a> {
     pub kind: MessageType,
@@ -48,7 +47,6 @@ pub struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// The message's bytes.
     pub fn encode(&self) -> Result<Vec<u8>, String> {
         let [_, xid @ ..] = self.xid.to_be_bytes();
         let mut message = Message::new_with_id(self.kind, xid);
@@ -71,12 +69,10 @@ impl Outgoing<'_> {
     }
 }
 
-/// A server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
     /// The message answers a [`MessageType::Solicit`], and gives nothing yet; else it is a reply.
     pub is_advertisement: bool,
-    /// The number of the exchange.
     pub xid: u32,
     pub server: Vec<u8>,
     /// The server's preference, 0 to 255 (RFC 8415, 21.8): the highest is chosen.
@@ -91,7 +87,6 @@ pub enum Refusal {
     Ended(String),
     /// The server is in trouble, and may be asked again.
     Trouble(String),
-    /// Any other.
     Unusable(String),
 }
 

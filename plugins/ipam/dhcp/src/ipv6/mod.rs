@@ -19,7 +19,6 @@ use crate::rpc::Names;
 /// The shortest lease that is taken, in seconds, as for IPv4: no server causes more than one exchange a second.
 const SECONDS_MIN: u32 = 2;
 
-/// What a server gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {

@@ -34,7 +34,6 @@ pub(crate) use table::Damaged;
 use table::{Table, owner_home};
 pub(crate) use validity::{Seal, Stamp, seal};
 
-/// The index's name among the private files.
 pub(crate) const NAME: &str = "index";
 const MAGIC: u64 = u64::from_le_bytes(*b"hl-idx\x00\x01");
 const HEADER_WORDS: usize = 16;

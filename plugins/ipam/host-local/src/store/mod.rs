@@ -327,7 +327,6 @@ impl Store {
         self.boot.as_ref().is_some_and(|boot| boot.is_after(written))
     }
 
-    /// The plugin's private files about the store.
     pub(crate) fn private_files(&self) -> &PrivateFiles {
         &self.private_files
     }
