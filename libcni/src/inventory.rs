@@ -15,7 +15,9 @@ pub use crate::gc::keep::Survey;
 pub trait Inventory {
     /// Everything that GC of the network's plugins would remove if no attachment were valid. `known` are the
     /// attachments that the caller knows of: some marks can be decoded only with them.
-    /// Errors: the node's state cannot be read.
+    ///
+    /// # Errors
+    /// The node's state cannot be read.
     fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError>;
 }
 

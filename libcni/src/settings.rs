@@ -247,7 +247,9 @@ impl Builder {
 /// ```
 pub trait Execute: fmt::Debug + Send + Sync {
     /// Finds a plugin's executable, and checks that it is executable.
-    /// Errors: code 108 or 4: no folder has one that can be run.
+    ///
+    /// # Errors
+    /// Code 108 or 4: no folder has one that can be run.
     fn find(&self, plugin: &PluginType, path: &PluginPath) -> Result<PathBuf, CniError> {
         let path = path.find_executable(plugin)?;
         access(&path, AccessFlags::X_OK).map_err(|errno| {
@@ -265,7 +267,9 @@ pub trait Execute: fmt::Debug + Send + Sync {
 
     /// Starts a plugin's process. The plugin does not get the end of its config before this returns, and so cannot begin: its
     /// pid can be moved to a cgroup here. A security context of its own is that of the thread's next exec, set before.
-    /// Errors: the process cannot be started. One that was started by then has to be ended here.
+    ///
+    /// # Errors
+    /// The process cannot be started. One that was started by then has to be ended here.
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         command.spawn()
     }

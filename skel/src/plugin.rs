@@ -37,28 +37,38 @@ pub trait Plugin: 'static {
     type Removal: FromAnyConf;
 
     /// Makes the attachment, or changes nothing.
-    /// Errors: the error that stopped ADD. All changes were rolled back; `details` lists any that could not be.
+    ///
+    /// # Errors
+    /// The error that stopped ADD. All changes were rolled back; `details` lists any that could not be.
     fn add(request: &AddRequest, keys: &Self::Conf) -> impl Future<Output = Result<AddResult, CniError>>;
 
     /// Removes the attachment, as far as it exists. It can be repeated, and continues after errors.
-    /// Errors: all objects that could not be removed, in one error. An object that is gone already is no error.
+    ///
+    /// # Errors
+    /// All objects that could not be removed, in one error. An object that is gone already is no error.
     fn del(request: &DelRequest, keys: &Self::Removal) -> impl Future<Output = Result<(), CniError>>;
 
     /// What ADD would do, for `cnitool plan` ([`crate::cni_ask`]). Changes nothing; the namespace is open, but what plugins before
     /// this one make is not there yet: it is in prevResult only. The default says nothing.
-    /// Errors: the errors that ADD would report before it changes anything.
+    ///
+    /// # Errors
+    /// The errors that ADD would report before it changes anything.
     fn preview(_request: &AddRequest, _keys: &Self::Conf) -> Result<Option<Preview>, CniError> {
         Ok(None)
     }
 
     /// Compares the node with what ADD made.
-    /// Errors: the differences: code and message of the first, the others in its details.
+    ///
+    /// # Errors
+    /// The differences: code and message of the first, the others in its details.
     fn check(request: &CheckRequest, keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>>;
 
     /// Reports all differences between the node and what ADD made, and writes what is missing on the node anew, if it is asked
     /// to: an extension of CHECK ([`Repair`]). Changes nothing that is right, and nothing in the container. The
     /// default repairs nothing.
-    /// Errors: the differences cannot be found. A difference is no error.
+    ///
+    /// # Errors
+    /// The differences cannot be found. A difference is no error.
     fn repair(
         request: &CheckRequest,
         keys: &Self::Conf,
@@ -74,7 +84,9 @@ pub trait Plugin: 'static {
 
     /// Removes all attachments of this network that are not in the list. Continues after errors. The default calls GC
     /// of the address plugin, if the network has one: right for a plugin that leaves nothing on the node.
-    /// Errors: all objects that could not be removed, in one error.
+    ///
+    /// # Errors
+    /// All objects that could not be removed, in one error.
     fn gc(request: &GcRequest, _keys: &Self::Removal) -> impl Future<Output = Result<(), CniError>> {
         async {
             match request.ipam() {
@@ -86,7 +98,9 @@ pub trait Plugin: 'static {
 
     /// Reports whether ADD would succeed now. Changes nothing. A config that ADD refuses is refused before. The default
     /// calls STATUS of the address plugin, if the network has one: right for a plugin that needs nothing of the node.
-    /// Errors: code 50 or 51 with the reason.
+    ///
+    /// # Errors
+    /// Code 50 or 51 with the reason.
     fn status(request: &StatusRequest, _keys: &Self::Conf) -> impl Future<Output = Result<(), CniError>> {
         async {
             match request.ipam() {

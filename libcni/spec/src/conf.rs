@@ -264,7 +264,9 @@ impl ConfObject {
 /// Parsing of a plugin's own keys for ADD. Every rule about them is here, so that later code need not check.
 pub trait FromConf: Sized {
     /// Reads and checks the plugin's keys.
-    /// Errors: code 7 or 2, naming key and value.
+    ///
+    /// # Errors
+    /// Code 7 or 2, naming key and value.
     fn from_conf(object: &ConfObject) -> Result<Self, CniError>;
 }
 

@@ -34,7 +34,9 @@ pub trait Undoer {
     type Left: fmt::Display;
 
     /// Undoes one change. A change that never happened, or that is already gone, counts as undone.
-    /// Errors: the change is left on the node.
+    ///
+    /// # Errors
+    /// The change is left on the node.
     fn undo(&self, undo: &Self::Undo) -> impl Future<Output = Result<(), Self::Left>>;
 }
 
