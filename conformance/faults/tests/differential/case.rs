@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::keys::{self, Key};
-use testns::Random;
+use faults::random::Random;
 
 /// `plugin`: the plugin that is called, or [`keys::CHAIN`]. `before`: shell commands that set up the node. `config`: the config on stdin.
 /// `args`: `CNI_ARGS`. `blind`: DEL gets no prevResult.
@@ -22,13 +22,13 @@ impl fmt::Display for Case {
 impl Case {
     /// The case that belongs to a seed, of one of these plugins.
     pub(crate) fn random(seed: u64, names: &[&str]) -> Self {
-        let mut numbers = Random::new(seed, "");
+        let mut numbers = Random::from_seed(seed);
         let mut plugins = keys::plugins();
         plugins.retain(|plugin| names.contains(&plugin.name));
         let plugin = numbers.pick(&plugins);
         let mut config = json!({"name": "net", "type": plugin.name});
         set(&mut numbers, &mut config, &keys::version());
-        if plugin.is_ipam || !numbers.once_in(12) {
+        if plugin.is_ipam || !numbers.one_in(12) {
             set(&mut numbers, &mut config, &plugin.ipam);
         }
         // Without a device, or a master, there is nothing to compare but refusals.
@@ -38,7 +38,7 @@ impl Case {
             _ => 0,
         };
         for key in &plugin.keys[..needed] {
-            if !numbers.once_in(8) {
+            if !numbers.one_in(8) {
                 set(&mut numbers, &mut config, key);
             }
         }
@@ -50,17 +50,17 @@ impl Case {
         }
         for (key, one_in) in plugin.keys.iter().map(|key| (key, 4)).chain(common.iter().map(|key| (key, 8))) {
             // Without an address plugin, keys below `ipam` would make one that has no type.
-            if numbers.once_in(one_in) && (config["ipam"].is_object() || !key.path.starts_with("ipam.")) {
+            if numbers.one_in(one_in) && (config["ipam"].is_object() || !key.path.starts_with("ipam.")) {
                 set(&mut numbers, &mut config, key);
             }
         }
         // The commands need iproute2: without it nodes are new ones.
         let rows = if Path::new("/usr/bin/ip").exists() { keys::before() } else { Vec::new() };
         let before: Vec<_> =
-            rows.iter().filter_map(|row| if numbers.once_in(6) { Some(*numbers.pick(row)) } else { None }).collect();
-        let args = if numbers.once_in(6) { *numbers.pick(&keys::args()) } else { "" };
+            rows.iter().filter_map(|row| if numbers.one_in(6) { Some(*numbers.pick(row)) } else { None }).collect();
+        let args = if numbers.one_in(6) { *numbers.pick(&keys::args()) } else { "" };
         // The reference's firewall removes nothing without prevResult.
-        let blind = numbers.once_in(3) && plugin.name != keys::CHAIN;
+        let blind = numbers.one_in(3) && plugin.name != keys::CHAIN;
         Self(json!({"plugin": plugin.name, "before": before, "args": args, "config": config, "blind": blind}))
     }
 
@@ -102,13 +102,13 @@ impl Case {
 
 /// Sets a key. The value is sometimes wrong, and the key sometimes has other capitals.
 fn set(numbers: &mut Random, config: &mut Value, key: &Key) {
-    let values = if !key.wrong.is_empty() && numbers.once_in(40) { &key.wrong } else { &key.right };
+    let values = if !key.wrong.is_empty() && numbers.one_in(40) { &key.wrong } else { &key.right };
     let value = numbers.pick(values).clone();
     let place = key.path.split('.').fold(config, |object, name| {
         if !object.is_object() {
             *object = json!({});
         }
-        let name = if numbers.once_in(40) { name.to_uppercase() } else { name.to_owned() };
+        let name = if numbers.one_in(40) { name.to_uppercase() } else { name.to_owned() };
         // Go merges two objects whose keys differ only in capitals.
         let there = object.as_object().and_then(|object| {
             let is_same = |(key, value): &(&String, &Value)| value.is_object() && key.eq_ignore_ascii_case(&name);

@@ -1,7 +1,7 @@
 //! The steps of a history, each complete in itself, so that any of them can be left out.
 
 use crate::network::{NETWORKS, SLOTS};
-use testns::Random;
+use faults::random::Random;
 
 /// The caller of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Step {
             1 => By::Ours,
             _ => By::Theirs,
         };
-        let us = |numbers: &mut Random| if numbers.once_in(2) { By::Cnitool } else { By::Ours };
+        let us = |numbers: &mut Random| if numbers.one_in(2) { By::Cnitool } else { By::Ours };
         let point = |numbers: &mut Random| u16::try_from(1 + numbers.below(60)).unwrap_or(1);
         match numbers.below(40) {
             0..=7 => Self::Add(slot, anyone(numbers)),
@@ -124,13 +124,13 @@ impl Step {
             19 => Self::KilledDel(slot, point(numbers)),
             20..=21 => Self::Die(slot),
             22..=23 => {
-                let stranger = if numbers.once_in(2) { Stranger::Container } else { Stranger::Network };
+                let stranger = if numbers.one_in(2) { Stranger::Container } else { Stranger::Network };
                 Self::DelStranger(network, us(numbers), stranger)
             }
             24..=25 => Self::Collect(network, Collector::Cnitool),
             26 => Self::Collect(network, Collector::Doctor),
             27..=28 => {
-                let collector = if numbers.once_in(3) { Collector::Doctor } else { Collector::Cnitool };
+                let collector = if numbers.one_in(3) { Collector::Doctor } else { Collector::Cnitool };
                 Self::AddBeside(slot, us(numbers), collector)
             }
             29..=31 => Self::Collect(network, Collector::Plugins(List::random(numbers, slot))),
@@ -151,14 +151,14 @@ pub(crate) struct History {
 impl History {
     /// The history of a seed: of one network, or of all at once.
     pub(crate) fn of_seed(seed: u64, length: usize, has_reference: bool) -> Self {
-        let mut numbers = Random::new(seed, "");
+        let mut numbers = Random::from_seed(seed);
         let all: Vec<usize> = (0..NETWORKS).collect();
         let one = [numbers.below(NETWORKS)];
-        let networks = if numbers.once_in(3) { all.as_slice() } else { &one };
-        let mut forms = Random::new(seed, "forms");
+        let networks = if numbers.one_in(3) { all.as_slice() } else { &one };
+        let mut forms = Random::from_seed(seed ^ 1 << 40);
         let mut step = |at: usize| match (Step::random(&mut numbers, networks, has_reference), networks.get(at)) {
-            (_, Some(network)) => Step::Rules(*network, forms.once_in(2)),
-            (step, None) if forms.once_in(8) => Step::Rules(step.network(), forms.once_in(2)),
+            (_, Some(network)) => Step::Rules(*network, forms.one_in(2)),
+            (step, None) if forms.one_in(8) => Step::Rules(step.network(), forms.one_in(2)),
             (step, None) => step,
         };
         Self { steps: (0..length).map(&mut step).collect() }

@@ -14,10 +14,11 @@ use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use faults::random::Random;
 use faults::settings::number_or;
 use faults::subjects;
 use serde_json::{Value, json};
-use testns::{Container, Namespace, Node, PidNamespace, Random, Transport, exchange};
+use testns::{Container, Namespace, Node, PidNamespace, Transport, exchange};
 
 use damage::{Damage, SUBNET, UNDOING, damages};
 
@@ -211,7 +212,7 @@ fn doctor_names_each_of_several_faults_and_its_remedies_bring_the_traffic_back()
     let (first, count) = (number_or("STATES_SEED", 1), number_or("STATES_COUNT", COUNT));
     let (all, begin) = (damages(), Instant::now());
     for seed in first..first + count {
-        let damages = draw(&all, &mut Random::new(seed, ""));
+        let damages = draw(&all, &mut Random::from_seed(seed));
         let what = format!(
             "STATES_SEED={seed} STATES_COUNT=1 ({})",
             damages.iter().map(|one| one.name).collect::<Vec<_>>().join("; ")

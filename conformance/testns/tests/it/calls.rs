@@ -1,4 +1,4 @@
-//! Calls of executables, also under ptrace. That a traced call is killed, fails, is refused or writes half at its point is shown by the kit's
+//! Calls of executables, also under ptrace. That a traced call is killed, fails or is refused at its point is shown by the kit's
 //! mutants of the groups `crash` and `faults`, and its counts by the limits of `bench`.
 
 use std::fs::{self, File};
@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use testns::trace::{Fate, Syscall};
 use testns::{Attachment, Call, Node, Verb, unshared, write_executable};
 
 /// A call of a script.
@@ -38,6 +39,18 @@ fn a_call_has_a_deadline() {
     let call = call(&node, "while :; do :; done").deadline(Duration::from_millis(200));
     assert!(std::panic::catch_unwind(|| call.run(&node).output).is_err());
     assert!(std::panic::catch_unwind(|| call.trace(&node).reply.output).is_err());
+}
+
+#[test]
+fn a_shortened_write_writes_half() {
+    let node = Node::new();
+    let is_answer = |call: &Syscall| call.name() == "write" && call.arguments[0] == 1;
+    let call = call(&node, "printf 12345678");
+    let traced = call.try_traced(&node, Some((1, Fate::ShortenWhere(is_answer)))).unwrap();
+    assert_eq!(traced.hit.map(|call| call.name()).unwrap(), "write");
+    let stdout = &traced.reply.output.stdout;
+    assert!(stdout.starts_with("1234"), "{stdout}");
+    assert!(traced.eligible > 1 || stdout == "1234", "the rest was written without another call: {stdout}");
 }
 
 #[test]
