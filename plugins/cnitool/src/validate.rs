@@ -7,6 +7,7 @@ pub mod finding;
 pub mod key_places;
 pub mod known_plugins;
 pub mod plugin_executables;
+pub mod render;
 
 mod default_network;
 mod ignored_keys;

@@ -4,8 +4,8 @@ use crate::args::Validate;
 use crate::doctor;
 use crate::output::{Output, count, has_colour, say};
 use crate::settings::Settings;
-use crate::validate::finding::{self, Notes, join};
-use crate::validate::{Finding, Level, Network, Report, Source, plugin_executables, validate, validate_folder};
+use crate::validate::finding::{Notes, join};
+use crate::validate::{Finding, Level, Network, Report, Source, plugin_executables, render, validate, validate_folder};
 use anyhow::{Context, bail};
 use libcni::cni_spec::json;
 use libcni::{aside, conflist};
@@ -24,7 +24,7 @@ pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -
         report.extend(of_node);
     }
     if output.is_json {
-        output.json(&(0..report.sources.len()).map(|file| finding::json(&report, file)).collect())?;
+        output.json(&(0..report.sources.len()).map(|file| render::json(&report, file)).collect())?;
     } else {
         print(&report).await?;
     }
@@ -59,7 +59,7 @@ fn of_clusters(report: &Report) -> Vec<Finding> {
 async fn print(report: &Report) -> anyhow::Result<()> {
     let has_colour = has_colour();
     for finding in &report.findings {
-        say(format!("{}\n", finding::text(&report.sources[finding.file], finding, has_colour)).as_bytes())?;
+        say(format!("{}\n", render::text(&report.sources[finding.file], finding, has_colour)).as_bytes())?;
         yield_now().await;
     }
     for network in &report.networks {
