@@ -225,7 +225,7 @@ impl<'s, 'a> Probe<'s, 'a> {
                 target.gateway_mac = target.router.mac.or(target.gateway_mac);
             }
             let mut asked = Vec::new();
-            self.from_container(target, by_passed.is_none(), &mut asked);
+            self.ask_from_container(target, by_passed.is_none(), &mut asked);
             self.node_sends(target, &mut asked);
             self.settle(target, asked)?;
             match target.gateway {
@@ -236,7 +236,7 @@ impl<'s, 'a> Probe<'s, 'a> {
         self.others_send(targets)
     }
 
-    fn from_container(&mut self, target: &mut Target<'a>, outside: bool, asked: &mut Vec<(Number, Way)>) {
+    fn ask_from_container(&mut self, target: &mut Target<'a>, outside: bool, asked: &mut Vec<(Number, Way)>) {
         let (from, family) = (target.address, target.asked.family);
         let ways = OUT.map(Way::Out).into_iter().filter(|_| target.asked.leads_out && outside);
         for way in ways.chain(TO_NODE.map(Way::ToNode)) {
