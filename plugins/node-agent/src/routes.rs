@@ -19,12 +19,12 @@ pub const PROTOCOL: u8 = 147;
 /// A destination and its next hop.
 type Wanted = BTreeMap<IpNetwork, IpAddr>;
 
-/// What became of the routes.
+/// The outcome for the routes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The routes that are there and wanted.
     pub count: usize,
-    /// Why others are not there, a line each.
+    /// The reasons why others are not there, a line each.
     pub refused: BTreeSet<String>,
 }
 
@@ -73,6 +73,7 @@ pub fn settle(nodes: &BTreeMap<String, Seen>, own: &str, ranges: &Ranges) -> Res
 /// The routes to the other nodes. A node without an address of a range's family gets no route to that range.
 fn wanted(nodes: &BTreeMap<String, Seen>, own: &str, ranges: &Ranges, refused: &mut BTreeSet<String>) -> Wanted {
     let mut wanted = Wanted::new();
+    let has_node = |dst: &IpNetwork| nodes.values().flat_map(|node| &node.addresses).any(|node| dst.contains(*node));
     for (name, node) in nodes.iter().filter(|(name, _)| *name != own) {
         // A node that has no range yet is no fault.
         for dst in node.ranges.iter().flat_map(Ranges::iter) {
@@ -80,6 +81,8 @@ fn wanted(nodes: &BTreeMap<String, Seen>, own: &str, ranges: &Ranges, refused: &
             let why = match hop {
                 None => "no InternalIP of the range's family",
                 Some(_) if ranges.overlaps(dst) => "a range that overlaps this node's",
+                // A kubelet may write what it likes into its own Node: no node's packets, such as the API's, become a pod's by that.
+                Some(_) if has_node(dst) => "a range that has the address of a node",
                 Some(_) if wanted.contains_key(dst) => "the range of another node",
                 Some(hop) => {
                     wanted.insert(*dst, *hop);

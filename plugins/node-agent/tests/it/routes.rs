@@ -39,12 +39,14 @@ fn routes_follow_the_nodes_and_foreign_routes_stay() {
     api.put("e", &["10.1.0.128/25"], &["192.0.2.5"]);
     api.put("f", &["10.1.1.0/24"], &["192.0.2.6"]);
     api.put("g", &["10.1.6.0/24"], &["203.0.113.1"]);
+    api.put("h", &["192.0.2.8/31"], &["192.0.2.8"]);
     agent.0.wait_for_all([
         "node c with 10.1.2.0/24 has no InternalIP of the range's family",
         "a route to 10.1.3.0/24 is there that is not the agent's: it stays",
         "node e with 10.1.0.128/25 has a range that overlaps this node's",
         "node f with 10.1.1.0/24 has the range of another node",
         "cannot add route 10.1.6.0/24 via 203.0.113.1",
+        "node h with 192.0.2.8/31 has a range that has the address of a node",
     ]);
     let of_b = ["10.1.1.0/24 via 192.0.2.2", "fd00:1:1::/64 via fd00::2"];
     wait_until("routes to b", || routes(host) == of_b);
