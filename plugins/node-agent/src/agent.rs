@@ -18,7 +18,7 @@ use tokio::time::timeout;
 /// The lock on a folder of networks. Runtimes ignore the name.
 const LOCK: &str = ".cni-node-agent.lock";
 
-/// Where the range comes from.
+/// The source of the range.
 enum Origin {
     Given(Ranges),
     File(std::path::PathBuf),

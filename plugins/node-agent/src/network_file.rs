@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What became of the network's file.
+/// The outcome for the network's file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The file has the wanted content already.

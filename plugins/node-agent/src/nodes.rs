@@ -20,10 +20,10 @@ use tokio::time::{Instant, timeout_at};
 
 /// The pause before credentials are read again that the API has refused.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(5);
-/// How much longer than a watch the API may be silent, until a connection counts as lost.
+/// The time for which the API may be silent beyond a watch's length, until a connection counts as lost.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What an agent uses of a node.
+/// The part of a node that the agent uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// The node's ranges, or why it has none that can be used.
@@ -47,7 +47,7 @@ impl Seen {
     }
 }
 
-/// Where the API is, and what is watched there.
+/// The API, and the nodes that are watched there.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// `None`: the service account of the pod, or `KUBECONFIG`.
@@ -87,7 +87,7 @@ pub struct Nodes {
     /// The nodes of the last complete list, with the changes since; `None` before the first.
     pub known: Option<BTreeMap<String, Seen>>,
     listing: BTreeMap<String, Seen>,
-    /// When credentials are read again, as the API has refused the last ones.
+    /// The time at which credentials are read again, as the API has refused the last ones.
     renewal: Option<Instant>,
     /// The error that was logged last, if no event has come since.
     logged: Option<String>,

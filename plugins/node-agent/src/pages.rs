@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-/// How long a connection may be open.
+/// The longest time for which a connection may be open.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More clients wait in the kernel's queue.
 const CLIENTS_MAX: usize = 16;
@@ -23,7 +23,7 @@ const CLIENTS_MAX: usize = 16;
 /// The agent's state, as the pages show it.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
-    /// Why the network's file is not as it should be; `None`: it is.
+    /// The reason why the network's file is not as it should be; `None`: it is.
     pub problem: Option<String>,
     pub is_range_known: bool,
     /// The file stays with a former range, as containers live there.

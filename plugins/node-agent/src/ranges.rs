@@ -43,7 +43,7 @@ impl Ranges {
         [(v4, "0.0.0.0/0"), (v6, "::/0")].into_iter().filter(|(has, _)| *has).map(|(_, route)| route.into()).collect()
     }
 
-    /// Whether a range has addresses of another one.
+    /// Returns whether a range has addresses of another one.
     #[must_use]
     pub fn overlaps(&self, other: &IpNetwork) -> bool {
         self.iter().any(|own| match (own, other) {

@@ -11,7 +11,7 @@ use crate::ranges::Ranges;
 #[derive(Debug)]
 pub struct Template(Vec<Node>);
 
-/// What a template lacks, and the line where it does, from 1 on.
+/// A fault of a template, and its line, from 1 on.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TemplateError {
     pub line: usize,
@@ -109,7 +109,7 @@ struct Parser<I> {
     tokens: I,
     /// The variables of the blocks around, the innermost last.
     variables: Vec<String>,
-    /// How many ranges are around: in one, `.` is its element.
+    /// The number of ranges around: in one, `.` is its element.
     ranges: usize,
 }
 
