@@ -76,8 +76,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
 /// The name that a kubelet registers its node by unless it is told another one.
 fn host_name() -> anyhow::Result<String> {
-    let name = nix::unistd::gethostname().context("cannot read the host's name: give --node")?;
-    Ok(name.to_string_lossy().trim().to_lowercase())
+    let names = nix::sys::utsname::uname().context("cannot read the host's name: give --node")?;
+    Ok(names.nodename().to_string_lossy().trim().to_lowercase())
 }
 
 /// Waits until no other agent writes in the folder.

@@ -1,6 +1,6 @@
 //! The agent on a throwaway node, and what tests see of it.
 
-use crate::api::Api;
+use kube_api::Api;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{Read, Write};

@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail by panicking")]
 
-mod api;
 mod bench;
 
 mod file;

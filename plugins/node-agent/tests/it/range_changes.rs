@@ -1,7 +1,7 @@
 //! A range that changes: the file follows, unless containers have addresses of the former one, and the pages say why.
 
-use crate::api::Api;
 use crate::bench::{Bench, FILE, get, wait_for_range, wait_until};
+use kube_api::Api;
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;

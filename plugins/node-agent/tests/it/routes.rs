@@ -1,7 +1,7 @@
 //! Routes to the other nodes' ranges.
 
-use crate::api::Api;
 use crate::bench::{Agent, Bench, FILE, wait_for_range, wait_until};
+use kube_api::Api;
 use nix::sys::signal::Signal;
 use node_agent::routes::PROTOCOL;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! The watch of the API: faults, breaks, lost history, credentials that end.
 
-use crate::api::{Api, Fault};
 use crate::bench::{Bench, FILE, wait_for_range, wait_until};
+use kube_api::{Api, Fault};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
