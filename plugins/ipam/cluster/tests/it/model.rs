@@ -109,6 +109,10 @@ enum Stage {
 
 struct World {
     store: Store,
+    /// The last version of any record.
+    version: u64,
+    /// Whether a record that was removed has no version, as in etcd and Kubernetes; in a folder it goes on from its last one.
+    forgets_versions: bool,
     machines: Vec<Machine>,
     mail: Vec<Mail>,
     copy: Option<Store>,
@@ -124,6 +128,8 @@ impl World {
         let network = Network { form: FORM, id: "1".to_owned(), ..Network::default() };
         Self {
             store: BTreeMap::from([(Key::Network, (1, Some(Record::Network(network))))]),
+            version: 1,
+            forgets_versions: seed.is_multiple_of(3),
             machines: (0..MACHINES).map(|at| Machine::new(at, seed.is_multiple_of(2))).collect(),
             mail: Vec::new(),
             copy: None,
@@ -152,7 +158,11 @@ impl World {
         let version = self.store.get(&write.key).map_or(0, |found| found.0);
         let is_fresh = version == write.version;
         if is_fresh {
-            self.store.insert(write.key.clone(), (version + 1, write.record.clone()));
+            self.version += 1;
+            match &write.record {
+                None if self.forgets_versions => drop(self.store.remove(&write.key)),
+                record => drop(self.store.insert(write.key.clone(), (self.version, record.clone()))),
+            }
         }
         is_fresh
     }
@@ -269,8 +279,8 @@ impl World {
         self.note("the store goes back to the copy".to_owned());
         self.mail.clear();
         (0..MACHINES).for_each(|at| self.give_up(at));
-        let highest = self.store.values().map(|found| found.0).max().unwrap_or_default();
-        self.store = copy.into_iter().map(|(key, (_, record))| (key, (highest + 1, record))).collect();
+        self.version += 1;
+        self.store = copy.into_iter().map(|(key, (_, record))| (key, (self.version, record))).collect();
         if self.fault != Fault::NoRepair {
             let names = self.names();
             self.edit(&[Key::Network], |draft| {
@@ -350,7 +360,8 @@ impl World {
             }
             _ => return,
         };
-        self.forgetting = Some(Forgetting { version: self.store[&key].0, name, stage: next }).filter(|_| is_same);
+        let version = self.store.get(&key).map_or(0, |found| found.0);
+        self.forgetting = Some(Forgetting { version, name, stage: next }).filter(|_| is_same);
     }
 
     /// The sentence about an address that is given twice.
