@@ -80,6 +80,7 @@ fn cluster_and_the_node_agent_alone_have_cryptography() {
     assert_eq!(found("", "cni-plugins"), [""; 0]);
     assert_eq!(found("", "cnitool"), [""; 0]);
     assert_eq!(found("", "cni-cluster"), ["ring", "rustls"]);
+    assert_eq!(found("", "cni-cluster --features kubernetes"), ["kube", "ring", "rustls"]);
     assert_eq!(found("plugins/node-agent", "cni-node-agent"), ["kube", "ring", "rustls"]);
 }
 

@@ -38,6 +38,10 @@ const POD_NAME: &str = "K8S_POD_NAME";
 const CLAIM_BYTES_MAX: usize = 253;
 /// The default beginning of etcd's keys.
 const PREFIX: &str = "/cni/cluster";
+/// The default credentials of Kubernetes' API: runtimes read no file of this name.
+const KUBECONFIG: &str = "/etc/cni/net.d/cluster.kubeconfig";
+/// The default namespace of the objects.
+const NAMESPACE: &str = "kube-system";
 
 /// The keys, checked.
 #[derive(Debug, Clone)]
@@ -71,6 +75,8 @@ pub enum StoreConf {
     Folder(PathBuf),
     /// etcd.
     Etcd(EtcdConf),
+    /// The API of Kubernetes.
+    Kubernetes(KubernetesConf),
 }
 
 /// Where etcd is, and as whom the node speaks with it.
@@ -86,6 +92,15 @@ pub struct EtcdConf {
     pub key_file: PathBuf,
     /// The prefix of the keys of all networks.
     pub prefix: String,
+}
+
+/// Where Kubernetes' API has the records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubernetesConf {
+    /// The file that says where the API is, and as whom the node speaks with it; only its owner may read it.
+    pub kubeconfig: PathBuf,
+    /// The namespace of the objects.
+    pub namespace: String,
 }
 
 /// The keys that removal needs.
@@ -137,6 +152,14 @@ struct StoreKeys {
     cert_file: String,
     key_file: String,
     prefix: String,
+    kubernetes: Option<KubernetesKeys>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct KubernetesKeys {
+    kubeconfig: String,
+    namespace: String,
 }
 
 /// Refuses a name that no node can have: it is a part of paths.
@@ -218,25 +241,22 @@ fn missing(key: &str) -> CniError {
     CniError::new(Code::INVALID_CONFIG, format!("key {key} is missing"))
         .detail(
             "Name a folder that all nodes share, \"store\": {\"path\": \"/shared/cni\"}, or etcd: endpoints, caFile, certFile, \
-             keyFile.",
+             keyFile, or Kubernetes: \"kubernetes\": {}.",
         )
         .at_key(key)
 }
 
-/// The store's keys: a folder, or etcd.
+/// The store's keys: a folder, etcd, or Kubernetes.
 fn store(keys: &StoreKeys) -> Result<StoreConf, CniError> {
-    let absolute = |key: &str, value: &str| match Path::new(value) {
-        _ if value.is_empty() => Err(missing(&format!("ipam.store.{key}"))),
-        path if path.is_absolute() => Ok(path.to_owned()),
-        _ => Err(CniError::invalid_key(&format!("ipam.store.{key}"), quoted(value), "the path must begin with /")),
-    };
+    if let Some(kubernetes) = &keys.kubernetes {
+        let endpoint = keys.endpoints.first().map_or("", String::as_str);
+        refuse_beside("ipam.store.kubernetes", &[("path", &keys.path), ("endpoints[0]", endpoint)])?;
+        return self::kubernetes(kubernetes);
+    }
     if keys.endpoints.is_empty() {
         return Ok(StoreConf::Folder(absolute("path", &keys.path)?));
     }
-    if !keys.path.is_empty() {
-        let why = "a store is a folder, or etcd: remove it, or ipam.store.endpoints";
-        return Err(CniError::invalid_key("ipam.store.path", quoted(&keys.path), why));
-    }
+    refuse_beside("ipam.store.endpoints", &[("path", &keys.path)])?;
     let endpoint = |(at, text): (usize, &String)| {
         let key = format!("ipam.store.endpoints[{at}]");
         Endpoint::parse(text).map_err(|wanted| CniError::invalid_key(&key, quoted(text), wanted))
@@ -252,6 +272,38 @@ fn store(keys: &StoreKeys) -> Result<StoreConf, CniError> {
         key_file: absolute("keyFile", &keys.key_file)?,
         prefix: prefix.to_owned(),
     }))
+}
+
+fn absolute(key: &str, value: &str) -> Result<PathBuf, CniError> {
+    match Path::new(value) {
+        _ if value.is_empty() => Err(missing(&format!("ipam.store.{key}"))),
+        path if path.is_absolute() => Ok(path.to_owned()),
+        _ => Err(CniError::invalid_key(&format!("ipam.store.{key}"), quoted(value), "the path must begin with /")),
+    }
+}
+
+/// Refuses keys that name a store of another kind than `wanted` does.
+fn refuse_beside(wanted: &str, others: &[(&str, &str)]) -> Result<(), CniError> {
+    let Some((key, value)) = others.iter().find(|(_, value)| !value.is_empty()) else { return Ok(()) };
+    let why = format!("a store is a folder, etcd, or Kubernetes: remove it, or {wanted}");
+    Err(CniError::invalid_key(&format!("ipam.store.{key}"), quoted(value), &why))
+}
+
+fn kubernetes(keys: &KubernetesKeys) -> Result<StoreConf, CniError> {
+    let given = |value: &str, default: &str| if value.is_empty() { default.to_owned() } else { value.to_owned() };
+    let namespace = given(&keys.namespace, NAMESPACE);
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if namespace.len() > 63
+        || !namespace.chars().all(is_inner)
+        || namespace.starts_with('-')
+        || namespace.ends_with('-')
+    {
+        let why =
+            "a namespace has at most 63 small letters, digits and '-', and begins and ends with one of the first two";
+        return Err(CniError::invalid_key("ipam.store.kubernetes.namespace", quoted(&namespace), why));
+    }
+    let kubeconfig = absolute("kubernetes.kubeconfig", &given(&keys.kubeconfig, KUBECONFIG))?;
+    Ok(StoreConf::Kubernetes(KubernetesConf { kubeconfig, namespace }))
 }
 
 impl FromAnyConf for Removal {
@@ -322,7 +374,15 @@ mod tests {
             (r#""store":{"path":"shared"}"#, Code::INVALID_CONFIG, "must begin with /"),
             (r#""store":{"endpoints":["http://e:2379"]}"#, Code::INVALID_CONFIG, "https://HOST:PORT"),
             (r#""store":{"endpoints":["https://e:2379"]}"#, Code::INVALID_CONFIG, "ipam.store.caFile is missing"),
-            (r#""store":{"endpoints":["https://e:2379"],"path":"/s"}"#, Code::INVALID_CONFIG, "a folder, or etcd"),
+            (r#""store":{"endpoints":["https://e:2379"],"path":"/s"}"#, Code::INVALID_CONFIG, "a folder, etcd"),
+            (r#""store":{"kubernetes":{},"path":"/s"}"#, Code::INVALID_CONFIG, "ipam.store.path"),
+            (
+                r#""store":{"kubernetes":{},"endpoints":["https://e:1"]}"#,
+                Code::INVALID_CONFIG,
+                "remove it, or ipam.store.kubernetes",
+            ),
+            (r#""store":{"kubernetes":{"kubeconfig":"c"}}"#, Code::INVALID_CONFIG, "kubernetes.kubeconfig = \"c\""),
+            (r#""store":{"kubernetes":{"namespace":"A"}}"#, Code::INVALID_CONFIG, "ipam.store.kubernetes.namespace"),
             (r#""store":{"path":"/s"},"claimSize":0"#, Code::INVALID_CONFIG, "ipam.claimSize = 0"),
             (r#""store":{"path":"/s"},"claimSize":65537"#, Code::INVALID_CONFIG, "expected 1 to 65536"),
             (r#""store":{"path":"/s"},"trustSeconds":5"#, Code::INVALID_CONFIG, "expected 60 to"),
@@ -333,6 +393,8 @@ mod tests {
         }
         let conf = parse(r#""store":{"path":"/s"}"#).unwrap();
         assert_eq!((conf.claim_size, conf.trust_seconds, conf.timeout.as_secs()), (32, 3600, 2));
+        let kubernetes = KubernetesConf { kubeconfig: KUBECONFIG.into(), namespace: NAMESPACE.into() };
+        assert_eq!(parse(r#""store":{"kubernetes":{}}"#).unwrap().store, StoreConf::Kubernetes(kubernetes));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod etcd;
 mod folder;
+#[cfg_attr(not(feature = "kubernetes"), path = "without_kubernetes.rs")]
+mod kubernetes;
 
 use std::cell::Cell;
 
@@ -12,6 +14,7 @@ use crate::protocol::{Key, Record, Shard, Write};
 pub use etcd::Etcd;
 pub(crate) use etcd::event_loop;
 pub use folder::Folder;
+pub use kubernetes::Kubernetes;
 
 /// A record with its version, which each write of the key makes higher; 0: the key was never written.
 pub type Found = (u64, Option<Record>);
@@ -60,6 +63,9 @@ pub fn open(conf: &Conf) -> AnyStore {
     let kind = match &conf.store {
         StoreConf::Folder(folder) => Kind::Folder(Folder::new(folder, &conf.network)),
         StoreConf::Etcd(etcd) => Kind::Etcd(Box::new(Etcd::new(etcd, &conf.network, conf.timeout))),
+        StoreConf::Kubernetes(kubernetes) => {
+            Kind::Kubernetes(Box::new(Kubernetes::new(kubernetes, &conf.network, conf.timeout)))
+        }
     };
     AnyStore { kind, is_away: Cell::new(false) }
 }
@@ -67,9 +73,10 @@ pub fn open(conf: &Conf) -> AnyStore {
 enum Kind {
     Folder(Folder),
     Etcd(Box<Etcd>),
+    Kubernetes(Box<Kubernetes>),
 }
 
-/// A store of either kind.
+/// A store of any kind.
 pub struct AnyStore {
     kind: Kind,
     /// Whether the store did not answer the last question.
@@ -100,6 +107,7 @@ impl Store for AnyStore {
         self.noted(match &self.kind {
             Kind::Folder(store) => store.read(keys).await,
             Kind::Etcd(store) => store.read(keys).await,
+            Kind::Kubernetes(store) => store.read(keys).await,
         })
     }
 
@@ -107,6 +115,7 @@ impl Store for AnyStore {
         self.noted(match &self.kind {
             Kind::Folder(store) => store.list(prefix).await,
             Kind::Etcd(store) => store.list(prefix).await,
+            Kind::Kubernetes(store) => store.list(prefix).await,
         })
     }
 
@@ -114,6 +123,7 @@ impl Store for AnyStore {
         self.noted(match &self.kind {
             Kind::Folder(store) => store.check_writable().await,
             Kind::Etcd(store) => store.check_writable().await,
+            Kind::Kubernetes(store) => store.check_writable().await,
         })
     }
 
@@ -121,6 +131,7 @@ impl Store for AnyStore {
         self.noted(match &self.kind {
             Kind::Folder(store) => store.write(writes).await,
             Kind::Etcd(store) => store.write(writes).await,
+            Kind::Kubernetes(store) => store.write(writes).await,
         })
     }
 }

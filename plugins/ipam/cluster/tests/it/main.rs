@@ -11,6 +11,8 @@ mod cost;
 mod crash;
 mod etcd;
 mod identity;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod nodes;
 mod probe;
 mod restored_store;
