@@ -172,8 +172,8 @@ fn a_node_that_is_cut_off_gives_what_it_has_and_asks_no_one_for_it() {
     let kubernetes = Kubernetes::start(json!({ "subnet": "10.9.0.0/26", "claimSize": 4 }));
     let (a, b) = (kubernetes.cluster.machine("a"), kubernetes.cluster.machine("b"));
     let mut given = vec![a.add("c0").unwrap(), b.add("c0").unwrap()];
-    // What follows the call that claimed may still be at it.
-    a.upkeep();
+    // What follows the calls that claimed may still be at it.
+    [&a, &b].iter().for_each(|machine| machine.upkeep());
     let before = kubernetes.api.requests().len();
     kubernetes.api.is_away(true);
     fs::rename(kubernetes.kubeconfig(), kubernetes.cluster.folder.path().join("away")).unwrap();
@@ -229,6 +229,8 @@ fn a_list_of_many_pages_is_whole_and_begins_anew_when_its_state_is_gone() {
     let kubernetes = Kubernetes::start(json!({ "subnet": "10.9.0.0/22", "claimSize": 1 }));
     let machines: Vec<_> = (0..5).map(|number| kubernetes.machine(number)).collect();
     machines.iter().for_each(|machine| drop(machine.add("c").unwrap()));
+    // What follows the calls asks for no list later.
+    machines.iter().for_each(Machine::upkeep);
     kubernetes.api.end_pages_after(2);
     kubernetes.api.fail_at("LIST", Fault::Status(410));
     assert!(machines[0].operator(&["check"]).contains("5 nodes"));
