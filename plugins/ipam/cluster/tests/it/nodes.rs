@@ -195,3 +195,11 @@ fn a_folder_without_the_network_is_that_of_a_missing_mount() {
     a.operator(&["init"]);
     a.add("c0").unwrap();
 }
+
+#[cfg(not(feature = "kubernetes"))]
+#[test]
+fn an_executable_without_the_store_in_kubernetes_says_so() {
+    let mut cluster = TestCluster::new(json!({ "subnet": "10.9.0.0/24" }));
+    cluster.keys["store"] = json!({ "kubernetes": {} });
+    assert_refused(&cluster.machine("a").add("c0"), 7, &["ipam.store.kubernetes", "was built without", "--features"]);
+}
