@@ -1,7 +1,7 @@
 //! A server that behaves as the API of Kubernetes, for tests: objects with versions, their schema, pages of lists, watches with bookmarks, `410 Gone`,
 //! and faults on request.
 //!
-//! It has nodes, and the resources of the definitions that it is given. What a real one has beyond that is of no use to our clients:
+//! The server has nodes, and the resources of the definitions that it is given. What a real one has beyond that is of no use to our clients:
 //! rights, quotas, policies, fields' owners, subresources.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail by panicking")]

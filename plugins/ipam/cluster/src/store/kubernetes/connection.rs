@@ -39,7 +39,7 @@ impl Answer {
         format!("status {}: {}", self.status.as_u16(), self.value()["message"].as_str().unwrap_or(plain.trim()))
     }
 
-    /// Whether it says of this very object that it is not there; the resource or the namespace may be missing, too.
+    /// Whether this very object is not there; the resource or the namespace may be missing, too.
     pub(super) fn is_without(&self, name: &str) -> bool {
         let details = &self.value()["details"];
         self.status == StatusCode::NOT_FOUND && details["name"] == name && details["kind"] != "namespaces"
