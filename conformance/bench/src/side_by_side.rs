@@ -4,7 +4,7 @@
 //! made in a PID namespace whose PID 1 waits for orphans, as an init does: it takes the helpers that DEL leaves, and knows
 //! their CPU time.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
@@ -48,9 +48,13 @@ pub struct Options {
     /// So many callers at a time, 1, 8 and 64 otherwise; may be repeated
     #[arg(long, value_name = "N")]
     at_once: Vec<NonZeroUsize>,
-    /// Has this on the node beforehand: pods=N, others=N (pods on bridges of their own), links=N, or rules=N of other software
+    /// Has this on the node beforehand: pods=N, others=N (pods on bridges of their own), links=N, or rules=N of other software;
+    /// may be repeated: each subject is then timed beside each, in turn
     #[arg(long, value_name = "WHAT=N", value_parser = beside)]
-    beside: Option<(Beside, usize)>,
+    beside: Vec<(Beside, usize)>,
+    /// Fails if a median is more than so many times that of the first line
+    #[arg(long, value_name = "RATIO")]
+    at_most: Option<f64>,
     /// Folders with `cni-plugins`, or with an executable for each plugin; chains are called by the first `cnitool` in one of them
     #[arg(required = true, value_name = "NAME=DIR", value_parser = named)]
     subjects: Vec<(String, PathBuf)>,
@@ -66,6 +70,20 @@ enum Beside {
     Others,
     Links,
     Rules,
+}
+
+/// A subject, beside what is on the node.
+struct Line<'a> {
+    name: &'a str,
+    folder: &'a Path,
+    beside: Option<(Beside, usize)>,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((what, count)) = self.beside else { return f.write_str(self.name) };
+        write!(f, "{}, {}={count}", self.name, format!("{what:?}").to_lowercase())
+    }
 }
 
 /// What one verb of one subject took.
@@ -113,52 +131,69 @@ impl Options {
             [] => vec![1, 8, 64],
             given => given.iter().map(|count| count.get()).collect(),
         };
+        let mut highest: f64 = 0.0;
         for (scene, at_once) in scenes.iter().flat_map(|scene| at_once.iter().map(move |count| (scene, *count))) {
-            let table = self.measure(scene, at_once)?;
+            let (table, ratio) = self.measure(scene, at_once)?;
+            highest = highest.max(ratio);
             write!(std::io::stdout(), "{table}").map_err(|error| format!("cannot print: {error}"))?;
         }
-        Ok(())
+        match self.at_most {
+            Some(bound) if highest > bound => Err(format!("a median is {highest:.2} times that of its first line")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The lines of a table: each subject, beside what is on the node.
+    fn lines(&self) -> Vec<Line<'_>> {
+        let all: Vec<_> = match self.beside.as_slice() {
+            [] => vec![None],
+            given => given.iter().copied().map(Some).collect(),
+        };
+        let beside_each = |(name, folder)| all.iter().map(move |beside| Line { name, folder, beside: *beside });
+        self.subjects.iter().map(|(name, folder)| (name.as_str(), folder.as_path())).flat_map(beside_each).collect()
     }
 
     fn is_wanted(&self, scene: &Scene) -> bool {
         self.only.is_empty() || self.only.iter().any(|row| row == scene.name)
     }
 
-    fn measure(&self, scene: &Scene, at_once: usize) -> Result<String, String> {
+    fn measure(&self, scene: &Scene, at_once: usize) -> Result<(String, f64), String> {
+        let lines = self.lines();
         let mut costs: Vec<Vec<Cost>> = Vec::new();
-        costs.resize_with(self.subjects.len(), || scene.verbs.iter().map(|_| Cost::default()).collect());
+        costs.resize_with(lines.len(), || scene.verbs.iter().map(|_| Cost::default()).collect());
         for round in 0..ROUNDS {
-            let mut order: Vec<_> = (0..self.subjects.len()).collect();
+            let mut order: Vec<_> = (0..lines.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
             }
-            for subject in order {
+            for place in order {
+                let line = &lines[place];
                 // A node is its thread's, and callers are threads of that thread.
-                let done = thread::scope(|scope| scope.spawn(|| self.round(scene, subject, at_once)).join());
+                let done = thread::scope(|scope| scope.spawn(|| self.round(scene, line, at_once)).join());
                 let done = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                let name = || format!("{}, {}", self.subjects[subject].0, scene.name);
-                for (all, more) in costs[subject].iter_mut().zip(done.map_err(|error| format!("{}: {error}", name()))?)
-                {
+                let done = done.map_err(|error| format!("{line}, {}: {error}", scene.name))?;
+                for (all, more) in costs[place].iter_mut().zip(done) {
                     all.walls.extend(more.walls);
                     all.busy += more.busy;
                     all.cpu += more.cpu;
                 }
             }
         }
-        Ok(self.table(scene, at_once, &mut costs))
+        Ok(table(scene, at_once, &lines, &mut costs))
     }
 
     /// Takes pods of a subject through all verbs on a new node.
-    fn round(&self, scene: &Scene, subject: usize, at_once: usize) -> Result<Vec<Cost>, String> {
-        let folder = &self.subjects[subject].1;
+    fn round(&self, scene: &Scene, line: &Line<'_>, at_once: usize) -> Result<Vec<Cost>, String> {
+        let folder = line.folder;
         let multicall = folder.join("cni-plugins");
-        let plugins = if multicall.is_file() { Subject::Multicall(multicall) } else { Subject::Folder(folder.clone()) };
+        let plugins =
+            if multicall.is_file() { Subject::Multicall(multicall) } else { Subject::Folder(folder.to_owned()) };
         let cnitool = self.subjects.iter().map(|(_, folder)| folder.join("cnitool")).find(|path| path.is_file());
         let node = scene.start_node(&plugins, cnitool.as_deref())?;
         let count = self.pods.div_ceil(ROUNDS) as usize;
         // With the first pod the bridge comes, and an index of the addresses.
         let mut before = 1;
-        match self.beside {
+        match line.beside {
             Some((Beside::Pods, count)) => before += count,
             Some((Beside::Others, count)) => self.add_others(scene, &node, count)?,
             Some((Beside::Links, count)) => node.host().crowd_links(count),
@@ -195,33 +230,32 @@ impl Options {
         }
         Ok(())
     }
+}
 
-    fn table(&self, scene: &Scene, at_once: usize, costs: &mut [Vec<Cost>]) -> String {
-        let mut text = format!("{}, {at_once} at a time", scene.name);
-        if let Some((what, count)) = self.beside {
-            let what = format!("{what:?}").to_lowercase();
-            write!(text, ", beside {count} {what}").ok(); // writing to a String cannot fail
+/// A table of all lines, and the highest median in proportion to that of the first line.
+fn table(scene: &Scene, at_once: usize, lines: &[Line<'_>], costs: &mut [Vec<Cost>]) -> (String, f64) {
+    let mut text = format!("{}, {at_once} at a time", scene.name);
+    let mut highest: f64 = 0.0;
+    let columns = ["p50 ms", "p99 ms", "max ms", "per s", "CPU ms", "p50", "CPU"];
+    write!(text, "\n{:32}", "").ok(); // writing to a String cannot fail
+    columns.iter().for_each(|column| write!(text, "{column:>10}").unwrap_or_default());
+    for (place, verb) in scene.verbs.iter().enumerate() {
+        let mut first = None;
+        for (line, costs) in lines.iter().zip(costs.iter_mut()) {
+            let Cost { walls, busy, cpu } = &mut costs[place];
+            walls.sort();
+            let ms = |time: Duration| time.as_secs_f64() * 1e3;
+            let at = |percent: usize| ms(walls[(walls.len() - 1) * percent / 100]);
+            let (p50, cpu) = (at(50), ms(*cpu) / walls.len() as f64);
+            let (first_p50, first_cpu) = *first.get_or_insert((p50, cpu));
+            let rate = walls.len() as f64 / busy.as_secs_f64();
+            highest = highest.max(p50 / first_p50);
+            write!(text, "\n{:8}{:24}", verb.to_string(), line.to_string()).ok();
+            write!(text, "{p50:10.2}{:10.2}{:10.2}{rate:10.1}{cpu:10.2}", at(99), at(100)).ok();
+            write!(text, "{:9.2}x{:9.2}x", p50 / first_p50, cpu / first_cpu).ok();
         }
-        let columns = ["p50 ms", "p99 ms", "max ms", "per s", "CPU ms", "p50", "CPU"];
-        write!(text, "\n{:28}", "").ok();
-        columns.iter().for_each(|column| write!(text, "{column:>10}").unwrap_or_default());
-        for (place, verb) in scene.verbs.iter().enumerate() {
-            let mut first = None;
-            for (subject, (name, _)) in self.subjects.iter().enumerate() {
-                let Cost { walls, busy, cpu } = &mut costs[subject][place];
-                walls.sort();
-                let ms = |time: Duration| time.as_secs_f64() * 1e3;
-                let at = |percent: usize| ms(walls[(walls.len() - 1) * percent / 100]);
-                let (p50, cpu) = (at(50), ms(*cpu) / walls.len() as f64);
-                let (first_p50, first_cpu) = *first.get_or_insert((p50, cpu));
-                let rate = walls.len() as f64 / busy.as_secs_f64();
-                write!(text, "\n{:8}{name:20}", verb.to_string()).ok();
-                write!(text, "{p50:10.2}{:10.2}{:10.2}{rate:10.1}{cpu:10.2}", at(99), at(100)).ok();
-                write!(text, "{:9.2}x{:9.2}x", p50 / first_p50, cpu / first_cpu).ok();
-            }
-        }
-        text + "\n\n"
     }
+    (text + "\n\n", highest)
 }
 
 /// Makes a verb's call for each pod, so many at a time; returns times and results in the pods' order.
