@@ -9,7 +9,7 @@ use futures::FutureExt;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use signal_hook::consts::SIGPIPE;
 use std::any::Any;
 use std::fs::File;
@@ -175,7 +175,7 @@ fn silence_panics() {
 }
 
 /// Stack of the first thread, in bytes. An ADD of a bridge uses 52 kB of it, and four times that without optimisation.
-const STACK: u64 = 1 << 20;
+const STACK: rlim_t = 1 << 20;
 
 /// Does what Rust's own start does before `main`, and plugins rely on: each standard stream that is closed becomes
 /// `/dev/null`, so that no file which a plugin opens becomes its stdout; and a write to a pipe that nothing reads fails with

@@ -57,10 +57,14 @@ fn holders_in<'a>(locks: &'a str, id: &'a str) -> impl Iterator<Item = i32> + 'a
 }
 
 /// A lock for `fcntl(2)` of `length` bytes from `start`, by `F_WRLCK`, `F_RDLCK` or `F_UNLCK`; 0 bytes: to the end of the file.
+/// Where an offset has 32 bits, the place is that of the lower 31 bits.
+#[allow(clippy::useless_conversion, reason = "with glibc for 32 bits off_t is i32")]
 pub fn byte_range(kind: libc::c_int, start: i64, length: i64) -> libc::flock {
     // The constants of libc have the type that its functions take, the field of the structure is shorter.
     let short = |number: libc::c_int| libc::c_short::try_from(number).unwrap_or_default();
-    libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start: start, l_len: length, l_pid: 0 }
+    let offset = |number: i64| libc::off_t::try_from(number & i64::from(libc::off_t::MAX)).unwrap_or_default();
+    let (l_start, l_len) = (offset(start), offset(length));
+    libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start, l_len, l_pid: 0 }
 }
 
 #[cfg(test)]

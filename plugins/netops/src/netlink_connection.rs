@@ -17,7 +17,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt::ReceiveTimeout};
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::answers_by_request::{Exchange, Outcome};
 use crate::buffer::Buffer;
@@ -308,7 +308,7 @@ pub(crate) fn open_socket_of(protocol: isize, deadline: Duration) -> std::result
     socket.set_ext_ack(true).ok();
     socket.set_cap_ack(true).ok();
     let seconds = i64::try_from(deadline.as_secs()).unwrap_or(i64::MAX);
-    setsockopt(&socket, ReceiveTimeout, &TimeVal::new(seconds, 0))?;
+    setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(seconds))?;
     Ok(socket)
 }
 

@@ -8,13 +8,13 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::{getpid, gettid};
 
@@ -127,11 +127,12 @@ impl Netns {
     pub fn from_file(file: File, path: impl Into<PathBuf>) -> Result<Self, NetnsError> {
         let path = path.into();
         let unusable = |errno| NetnsError::Unusable { path: path.clone(), errno };
-        let stat = fstat(&file).map_err(unusable)?;
+        let unknown = |error: std::io::Error| unusable(Errno::from_raw(error.raw_os_error().unwrap_or_default()));
+        let found = file.metadata().map_err(unknown)?;
         let not_one = |what| Err(NetnsError::NotANamespace { what, path: path.clone() });
         // A device would take the request for one of its own.
-        if stat.st_mode & nix::libc::S_IFMT != nix::libc::S_IFREG {
-            return not_one(kind_of_file(stat.st_mode));
+        if !found.is_file() {
+            return not_one(kind_of_file(found.mode()));
         }
         match unsafe_calls::namespace_kind(&file) {
             Ok(nix::libc::CLONE_NEWNET) => {}
@@ -139,12 +140,12 @@ impl Netns {
             // Before Linux 4.11 a namespace does not say.
             Err(_) if fstatfs(&file).map_err(unusable)?.filesystem_type() == NSFS_MAGIC => {}
             // Files of /proc are without a length.
-            Err(_) if stat.st_size == 0 && fstatfs(&file).map_err(unusable)?.filesystem_type() != PROC_SUPER_MAGIC => {
+            Err(_) if found.len() == 0 && fstatfs(&file).map_err(unusable)?.filesystem_type() != PROC_SUPER_MAGIC => {
                 return Err(NetnsError::NotMounted { path: path.clone() });
             }
-            Err(_) => return not_one(kind_of_file(stat.st_mode)),
+            Err(_) => return not_one(kind_of_file(found.mode())),
         }
-        Ok(Self { identity: Identity { device: stat.st_dev, inode: stat.st_ino }, file, path })
+        Ok(Self { identity: Identity { device: found.dev(), inode: found.ino() }, file, path })
     }
 
     /// The namespace of the calling thread.

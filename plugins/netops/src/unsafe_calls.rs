@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::time::TimeSpec;
 use nix::unistd::Pid;
 use socket2::SockAddr;
 
@@ -88,21 +89,20 @@ pub(crate) fn hold_in_child(file: BorrowedFd<'_>, rest: Rest) -> Result<Pid, Err
 
 /// Sleeps for as long as `rest`; async-signal-safe.
 fn take_rest(rest: Rest) {
-    let sleep = |clock, flags, nanoseconds: i64| {
-        const SECOND: i64 = 1_000_000_000;
-        let time = libc::timespec { tv_sec: nanoseconds / SECOND, tv_nsec: nanoseconds % SECOND };
+    let sleep = |clock, flags, nanoseconds| {
+        let time = TimeSpec::from_duration(Duration::from_nanos(nanoseconds));
         // SAFETY: `time` is a live local; a null pointer asks for no remainder.
-        unsafe { libc::clock_nanosleep(clock, flags, &raw const time, std::ptr::null_mut()) }
+        unsafe { libc::clock_nanosleep(clock, flags, time.as_ref(), std::ptr::null_mut()) }
     };
     if !rest.least.is_zero() {
         sleep(libc::CLOCK_MONOTONIC, 0, rest.least.subsec_nanos().into());
     }
-    let period = i64::from(rest.until_multiple_of.subsec_nanos());
+    let period = u64::from(rest.until_multiple_of.subsec_nanos());
     if period > 0 {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes one `timespec` at the pointer, which points to a live, exclusively borrowed local.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-        let now = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
+        let now = u64::try_from(Duration::from(TimeSpec::from(now)).as_nanos()).unwrap_or_default();
         sleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, (now / period + 1) * period);
     }
 }

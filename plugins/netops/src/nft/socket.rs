@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::object::Family;
 use super::reply::{Body, Part, Reply, parse_replies, parse_reply};
@@ -33,9 +33,9 @@ pub(super) fn open_socket() -> std::io::Result<Socket> {
     socket.bind(&SocketAddr::new(0, 0))?; // `bind_auto` also asks which port it is
     // Both options exist since Linux 4.12. On older kernels, errors only lack the extended ack.
     socket.set_ext_ack(true).and_then(|()| socket.set_cap_ack(true)).ok();
-    let seconds = ANSWER_TIMEOUT.as_secs().try_into().unwrap_or(i64::MAX);
-    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
-    setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, 0))?;
+    let timeout = TimeVal::seconds(ANSWER_TIMEOUT.as_secs().try_into().unwrap_or(i64::MAX));
+    setsockopt(&socket, sockopt::ReceiveTimeout, &timeout)?;
+    setsockopt(&socket, sockopt::SendTimeout, &timeout)?;
     Ok(socket)
 }
 

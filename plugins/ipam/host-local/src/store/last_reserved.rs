@@ -9,7 +9,6 @@ use std::path::Path;
 use netops::{Errno, OpError};
 use nix::fcntl::OFlag;
 use nix::libc::ELOOP;
-use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
 use crate::address::Address;
@@ -125,10 +124,10 @@ fn has_room(folder: &Path, files: usize) -> Result<(), Errno> {
         return Err(Errno::ENOTDIR);
     }
     access(folder, AccessFlags::W_OK | AccessFlags::X_OK)?;
-    let about = statvfs(folder)?;
+    let about = rustix::fs::statvfs(folder).map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
     let files = files as u64;
     let is_full = |all: u64, free: u64| all > 0 && free < files;
-    match is_full(about.files(), about.files_free()) || is_full(about.blocks(), about.blocks_free()) {
+    match is_full(about.f_files, about.f_ffree) || is_full(about.f_blocks, about.f_bfree) {
         true => Err(Errno::ENOSPC),
         false => Ok(()),
     }
