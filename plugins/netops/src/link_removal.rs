@@ -4,10 +4,10 @@
 //! kernel announces the removal much earlier (2 ms): from then on the link has no name, no master, no address and no
 //! peer, and only memory is still to be freed. A system call cannot be abandoned, and a process that ends waits for its
 //! threads. So a child process makes the call, and the caller waits for the announcement. If the child is killed at any
-//! moment, the kernel either never got the request or completes it. `helper.rs` limits the number of such children; a
+//! moment, the kernel either never got the request or completes it. `helper_process.rs` limits the number of such children; a
 //! caller that may start none waits for the kernel.
 //!
-//! Many links share one grace period: they are put into a group of their own, which one request deletes.
+//! Many links share one grace period: they are put into a group of their own, which one request deletes, without a child process.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -108,7 +108,7 @@ fn take_rest(rest: Rest) {
 }
 
 /// Makes children that have ended stay until a process waits for them, also where the runtime made its children ignore
-/// `SIGCHLD`: a helper that has disappeared is the evidence that PID 1 waits for orphans (`helper.rs`).
+/// `SIGCHLD`: a helper that has disappeared is the evidence that PID 1 waits for orphans (`helper_process.rs`).
 fn leave_zombies() {
     // SAFETY: the default action of this signal is to do nothing, and no handler of another is touched.
     if let Err(errno) = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) } {

@@ -237,8 +237,8 @@ impl Pool {
         self.shared.destroy(gone).map(|()| count)
     }
 
-    /// Destroys the ready slots and those that were dropped, and waits for it. With the last taken slot also the pool's rules end, and
-    /// another process can open the pool.
+    /// Destroys the ready slots and those that were dropped, and waits for it. With the last taken slot also the pool's elements of
+    /// rules end, and another process can open the pool. The tables stay, empty, for the next pool: their rules match elements alone.
     ///
     /// # Errors
     /// [`Error::Left`] with all that could not be removed.

@@ -47,7 +47,8 @@ impl Slot {
         self.index
     }
 
-    /// The addresses, each with the length of its subnet's prefix.
+    /// The addresses, each with the length of its subnet's prefix. The interface has them with a prefix of all bits, and a route to the
+    /// gateway: other slots are reached by the node alone.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpNetwork> {
         self.shared.spec.addresses(self.index)

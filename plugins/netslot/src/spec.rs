@@ -69,8 +69,9 @@ pub enum Device {
 }
 
 impl Spec {
-    /// A pool of veths without limits of what they may send, except that each slot has to use its own addresses. `subnet` is for
-    /// this pool alone; its first address is the gateway of all slots.
+    /// A pool of veths without limits of what they may send, except that each slot has to use its own addresses, and with no slot
+    /// ready ahead of demand. `name` has 1 to 32 lower-case letters, digits and dashes. `subnet`, of 4 addresses at least, is for
+    /// this pool alone; its first address is the gateway of all slots. [`crate::Pool::open`] refuses others.
     pub fn new(name: impl Into<String>, subnet: IpNetwork) -> Self {
         Self {
             name: name.into(),
@@ -161,7 +162,8 @@ impl Spec {
 /// The most slots of a pool: a link's name has room for six digits.
 const MOST: u32 = 999_999;
 
-/// What a slot may send: first what is allowed, then what is denied, then all else, which is allowed or denied.
+/// What a slot may send: first what is allowed, then what is denied, then all else, which is allowed or denied. What is denied is
+/// dropped without an answer: a client waits until its own timeout.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Egress(EgressPolicy);

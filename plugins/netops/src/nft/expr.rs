@@ -67,11 +67,11 @@ pub enum Meta {
     IifName,
     /// The name of the outgoing interface, 16 bytes.
     OifName,
-    /// The index of the incoming interface, 4 bytes.
+    /// The index of the incoming interface, 4 bytes in the machine's order.
     Iif,
-    /// The index of the outgoing interface, 4 bytes.
+    /// The index of the outgoing interface, 4 bytes in the machine's order.
     Oif,
-    /// The packet's mark.
+    /// The packet's mark, 4 bytes in the machine's order.
     Mark,
     /// IPv4 or IPv6, one byte: matched first in an `inet` table.
     NfProto,
@@ -141,7 +141,8 @@ pub enum Expr {
     MaskXor(Register, Vec<u8>, Vec<u8>),
     /// Loads an immediate value.
     Load(Register, Vec<u8>),
-    /// Loads the state of the packet's connection, as bits.
+    /// Loads the state of the packet's connection, as bits in the machine's byte order: 2 established, 4 related, 8 new
+    /// (`NF_CT_STATE_BIT`). "Any of these" is [`Expr::Mask`] with them, then [`Cmp::Neq`] with zeros.
     CtState(Register),
     /// Loads the direction of the packet in its connection, one byte (`IP_CT_DIR_*`): 0 as the first packet, 1 as its answers.
     CtDirection(Register),
@@ -176,11 +177,12 @@ pub enum Expr {
     Masquerade,
     /// Counts packets and bytes.
     Counter,
-    /// Any other expression, by the kernel's name, with its attributes unchanged.
+    /// Any other expression, such as `limit`, `log` or `reject`, read or to be written.
     Other {
         /// The kernel's name.
         name: String,
-        /// The expression's attributes.
+        /// The attributes within `NFTA_EXPR_DATA` (`linux/netfilter/nf_tables.h`): of each its length with this header and its type, 2 bytes
+        /// either in the machine's order, then the value in network order, filled up to a multiple of 4.
         data: Vec<u8>,
     },
 }

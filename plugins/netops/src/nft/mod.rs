@@ -2,7 +2,21 @@
 //!
 //! Start at [`Nft::commit`] and [`Change`]. Comments are stored in the form that nft(8) uses, so `nft list ruleset`
 //! prints rules written here as if they had been typed. Features that no plugin needs are left out. A kernel expression
-//! without a variant in [`Expr`] is kept as [`Expr::Other`], so nothing is lost when a rule is read and written.
+//! without a variant in [`Expr`] is [`Expr::Other`], so nothing is lost when a rule is read and written.
+//!
+//! ```
+//! use netops::nft::{BaseChain, Change, Cmp, Expr, Family, Hook, Meta, Nft, Register, Table, Transaction, Verdict};
+//!
+//! let sandbox = netops::Netns::create()?;
+//! let table = Table::new(Family::Inet, "sandbox");
+//! let mut chain = table.chain("output");
+//! chain.base = Some(BaseChain::filter(Hook::Output));
+//! let is_udp = [Expr::Meta(Meta::L4Proto, Register::R1), Expr::Cmp(Cmp::Eq, Register::R1, vec![17])];
+//! let rule = chain.rule([is_udp.to_vec(), vec![Expr::Verdict(Verdict::Drop)]].concat());
+//! let changes = vec![Change::EnsureTable(table), Change::EnsureChain(chain), Change::AppendRule(rule)];
+//! Nft::in_netns(&sandbox)?.commit(&Transaction::new(changes))?;
+//! # Ok::<(), netops::OpError>(())
+//! ```
 
 pub mod conntrack;
 mod expr;

@@ -15,6 +15,7 @@ use super::transaction::{DUMP, REQUEST, Transaction};
 use super::wire::{Header, RawMessage, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
 use crate::helper_process::Turn;
+use crate::netns::Netns;
 use crate::unsafe_calls::{Rest, hold_in_child};
 
 /// The kernel fills at most 32 KiB of a dump at once (`netlink_dump`).
@@ -79,6 +80,14 @@ impl Nft {
         let place = place.into();
         let socket = open_socket().map_err(|e| OpError::io("open", "an nf_tables socket", &e).at(&*place))?;
         Ok(Self { socket, place, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN), has_deleted: false })
+    }
+
+    /// Connects to nf_tables in a namespace.
+    ///
+    /// # Errors
+    /// As [`Nft::open`] and [`Netns::run`].
+    pub fn in_netns(netns: &Netns) -> Result<Self> {
+        netns.run(|| Self::open(netns.path().display().to_string()))?
     }
 
     /// Closes the connection. If it has deleted objects, a helper process holds it open until the kernel's grace period is
