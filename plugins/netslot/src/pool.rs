@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cni_filter::Filter;
 use netops::error::Result as OpResult;
@@ -67,6 +67,8 @@ struct State {
 
 /// The kernel makes two namespaces at a time, and one link.
 const MAKERS: usize = 2;
+/// How long a slot that is being made or destroyed is waited for.
+const TAKE_WITHIN: Duration = Duration::from_secs(30);
 
 /// A slot that is to be destroyed.
 #[derive(Debug, Clone, Copy)]
@@ -152,11 +154,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes a slot: a ready one, at once; if there is none, makes one, or waits for one that is being made or destroyed.
+    /// Takes a slot: a ready one, at once; if there is none, makes one, or waits, 30 s at most, for one that is being made or destroyed.
     ///
     /// # Errors
     /// [`Error::Exhausted`]; the kernel's refusal of a new slot.
     pub fn take(&self) -> Result<Slot> {
+        let end = Instant::now() + TAKE_WITHIN;
         let (index, is_ready) = {
             let slots_max = self.shared.spec.slots_max;
             let mut state = locked(&self.shared.state);
@@ -164,10 +167,11 @@ impl Pool {
                 let ready = state.ready.pop_front();
                 match ready.or_else(|| state.number(slots_max)) {
                     Some(index) => break (index, ready.is_some()),
-                    None if state.is_moving() => (),
+                    None if state.is_moving() && Instant::now() < end => (),
                     None => return Err(Error::Exhausted(slots_max)),
                 }
-                state = self.shared.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
+                let left = end.saturating_duration_since(Instant::now());
+                (state, _) = self.shared.settled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             };
             state.taken += 1;
             state.failure = None;

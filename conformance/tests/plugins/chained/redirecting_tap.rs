@@ -99,6 +99,11 @@ fn check_names_what_is_lost() {
     let pod = node.container();
     let before = bridged(&node, &pod);
     let attached = Attached::add(&node, &behind(&before, config(json!({}))), &pod);
+    for (key, how) in [("owner", "its owner is 0"), ("group", "its group is 0")] {
+        let other = behind(&before, config(json!({key: 1234})));
+        let error = Call::new(Verb::Check, other, &pod).prev_result(&attached.result).run(&node).fails_with(107);
+        assert!(format!("{error:?}").contains(how), "{error:?}");
+    }
     for link in ["eth0", "tap0"] {
         shell::sh(pod.namespace(), &format!("tc filter del dev {link} ingress"));
         let error = attached.check().fails_with(107);

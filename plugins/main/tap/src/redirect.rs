@@ -108,7 +108,12 @@ impl ChainedPlugin for Redirect {
             entry.name == tap.name && tap.mac.is_some_and(|mac| entry.mac.eq_ignore_ascii_case(&mac.to_string()))
         };
         let Kind::Tun(settings) = tap.kind else { return Ok(()) };
+        let wishes = Wishes::of(&call.raw.parse_args()?)?;
+        let is_other = |wanted: Option<u32>, found: Option<u32>| wanted.is_some() && wanted != found;
+        let words = |id: Option<u32>| id.map_or("anybody".to_owned(), |id| id.to_string());
         let differences = [
+            (is_other(wishes.owner.or(keys.owner), settings.owner), format!("its owner is {}", words(settings.owner))),
+            (is_other(wishes.group.or(keys.group), settings.group), format!("its group is {}", words(settings.group))),
             (!tap.up, "it is down".to_owned()),
             (tap.mtu_bytes != link.mtu_bytes, format!("its MTU is {}, not {}", tap.mtu_bytes, link.mtu_bytes)),
             (settings.multi_queue != keys.multi_queue, format!("multiQueue is {}", settings.multi_queue)),
