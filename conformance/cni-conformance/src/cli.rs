@@ -60,6 +60,11 @@ pub fn main() -> ExitCode {
         return ExitCode::from(crate::runtime::mock_plugin::main(called_as));
     }
     report::is_called(called_as);
+    // What cannot be had of the machine is told as a sentence.
+    std::panic::set_hook(Box::new(|panic| {
+        let text = panic.payload_as_str().unwrap_or("an error of the kit");
+        writeln!(io::stderr(), "{text}").ok();
+    }));
     let Arguments { cases, what } = Arguments::parse();
     let done = rules::read_own(&cases).and_then(|()| match what {
         What::Outside { own_processes } => {

@@ -82,7 +82,11 @@ pub fn try_run(mut command: Command, stdin: &[u8], deadline: Duration) -> Option
     let start = Instant::now();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let what = format!("run {}", command.get_program().display());
-    let mut child = command.process_group(0).spawn().must(&what);
+    let spawned = command.process_group(0).spawn().map_err(|error| {
+        let is_there = error.kind() == io::ErrorKind::NotFound && Path::new(command.get_program()).exists();
+        if is_there { "its first line names no interpreter that is there".to_owned() } else { error.to_string() }
+    });
+    let mut child = spawned.must(&what);
     let output = Talk::with(&mut child, stdin).until_the_end(start, deadline);
     if output.is_none() {
         killpg(group_of(&child), Signal::SIGKILL).ok(); // ESRCH: all of the group have ended

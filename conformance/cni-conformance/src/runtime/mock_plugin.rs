@@ -1,7 +1,8 @@
 //! The mock plugin: the kit's own plugin, which writes down how it is called and answers as the case orders.
 //!
-//! The mock plugin is the kit's executable under names that start with [`PREFIX`]. Its orders are in its plugin object,
-//! below [`KEY`]; what it writes down lies below the testbed's work dir.
+//! The mock plugin is the kit's executable under names that start with [`PREFIX`]. Its place is in its plugin object, below [`KEY`].
+//! Its orders are a file of that place, not in the object: a runtime may keep the configuration of ADD. They lie below the testbed's
+//! work dir, as does what it writes down.
 
 use crate::result_conversion;
 use crate::spec_version;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 /// The prefix of the names of the mock plugin's executables.
 pub const PREFIX: &str = "kit-mock";
-/// The mock plugin's own key in a plugin object: a [`Brief`].
+/// The mock plugin's own key in a plugin object: its place in the list, from 1, which decides the address in its results.
 pub const KEY: &str = "kitJudge";
 
 /// As [`testns::Node::work_dir`] has it: the mock plugin is a process of its own, which cannot be given it.
@@ -32,16 +33,6 @@ const HOLDER: &str = "kit-mock-holder";
 pub const PAUSE: &str = "pause";
 /// The longest time that a runtime may take to end stdin after the plugin's start.
 const STDIN_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The instructions that a mock plugin finds in its plugin object.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Brief {
-    /// The plugin's place in the list, from 1; decides the address in its results.
-    pub place: u8,
-    /// By verb, what it does other than succeed.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub orders: BTreeMap<String, Order>,
-}
 
 /// The behaviour of a mock plugin in a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,9 +105,13 @@ impl Received {
         serde_json::from_str(&self.stdin).unwrap_or_default()
     }
 
-    /// Returns the plugin's place in the list; 0 if the config does not say.
+    /// Returns the plugin's place in the list; if the config does not say, that by its name; 0 if the name is none.
     pub fn place(&self) -> u64 {
-        self.config().pointer(&format!("/{KEY}/place")).and_then(Value::as_u64).unwrap_or_default()
+        let by_name = || {
+            let letter = self.arguments.first()?.bytes().last()?;
+            letter.checked_sub(b'a').map(|index| u64::from(index) + 1)
+        };
+        self.config()[KEY].as_u64().or_else(by_name).unwrap_or_default()
     }
 
     /// Whether the call failed: by its status, or as what ADD printed is no result.
@@ -166,6 +161,15 @@ pub(crate) fn install(bin_dir: &Path, kit: &Path, endings: &[&str]) -> io::Resul
     fs::create_dir_all(FOLDER)?;
     fs::create_dir_all(bin_dir)?;
     endings.iter().try_for_each(|end| std::os::unix::fs::symlink(kit, bin_dir.join(format!("{PREFIX}-{end}"))))
+}
+
+/// Gives the mock plugin of a place its orders: by verb, what it does other than succeed.
+pub(crate) fn order(place: u8, orders: &BTreeMap<String, Order>) -> io::Result<()> {
+    fs::write(self::orders(place.into()), serde_json::to_string(orders)?)
+}
+
+fn orders(place: u64) -> PathBuf {
+    path(&format!("orders-{place}"))
 }
 
 /// All calls so far, in the order in which they began.
@@ -288,9 +292,11 @@ fn hear() -> io::Result<(Received, Order)> {
         stdout: String::new(),
         exit: 0,
     };
-    let brief: Brief = received.config().get(KEY).and_then(|own| Brief::deserialize(own).ok()).unwrap_or_default();
-    let order = brief.orders.get(received.verb()).cloned().unwrap_or_default();
-    received.stdout = order.stdout.clone().unwrap_or_else(|| answer(&received, brief.place));
+    let place = received.place();
+    let orders = fs::read_to_string(orders(place)).unwrap_or_default();
+    let mut orders: BTreeMap<String, Order> = serde_json::from_str(&orders).unwrap_or_default();
+    let order = orders.remove(received.verb()).unwrap_or_default();
+    received.stdout = order.stdout.clone().unwrap_or_else(|| answer(&received, place));
     received.exit = if order.dies { 128 + Signal::SIGKILL as u8 } else { order.exit };
     Ok((received, order))
 }
@@ -333,7 +339,7 @@ pub(crate) fn namespace(path: &Path) -> Option<u64> {
 }
 
 /// The output of a plugin without orders.
-fn answer(received: &Received, place: u8) -> String {
+fn answer(received: &Received, place: u64) -> String {
     let config = received.config();
     let version = config["cniVersion"].as_str().unwrap_or("0.1.0");
     match received.verb() {
@@ -347,7 +353,7 @@ fn answer(received: &Received, place: u8) -> String {
 }
 
 /// The previous result with one address and one route more.
-fn add(received: &Received, config: &Value, place: u8, version: &str) -> Value {
+fn add(received: &Received, config: &Value, place: u64, version: &str) -> Value {
     let own = json!({
         "interfaces": [{
             "name": received.variable("CNI_IFNAME"),

@@ -9,7 +9,7 @@ use super::foreground_run::ForegroundRun;
 use super::mock_plugin;
 use super::trial::Trial;
 use crate::finding::{CallRecord, Finding, Stop};
-use crate::runtime::mock_plugin::{Brief, Order};
+use crate::runtime::mock_plugin::Order;
 use crate::write_protection::lay_empty;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -276,11 +276,12 @@ impl RuntimeTestbed {
         self.plugin_with(place, &[])
     }
 
-    /// The same with orders.
+    /// The same with orders, in place of earlier ones.
     pub fn plugin_with(&self, place: u8, orders: &[(Verb, Order)]) -> Value {
         let orders = orders.iter().map(|(verb, order)| (verb.to_string(), order.clone())).collect();
+        mock_plugin::order(place, &orders).unwrap_or_else(|error| panic!("cannot give orders to a plugin: {error}"));
         let ending = MOCK_PLUGINS.get(usize::from(place) - 1).unwrap_or(&"a");
-        json!({ "type": format!("{}-{ending}", mock_plugin::PREFIX), mock_plugin::KEY: Brief { place, orders } })
+        json!({ "type": format!("{}-{ending}", mock_plugin::PREFIX), mock_plugin::KEY: place })
     }
 
     pub fn list(&self, plugins: &[Value]) -> Value {

@@ -34,6 +34,17 @@ pub(super) struct Baseline {
     registries: BTreeMap<PathBuf, String>,
 }
 
+/// Whether a file has an empty list, or a folder has such files alone: there is nothing of an attachment.
+fn lists_nothing(path: &Path) -> bool {
+    match fs::read_dir(path) {
+        Ok(entries) => {
+            let mut entries = entries.flatten().peekable();
+            entries.peek().is_some() && entries.all(|entry| lists_nothing(&entry.path()))
+        }
+        Err(_) => fs::read_to_string(path).is_ok_and(|text| ["{}", "[]", "null"].contains(&text.trim())),
+    }
+}
+
 /// Folders of a node in which plugins have files.
 const FOLDERS: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
 
@@ -157,7 +168,7 @@ impl Testbed {
             let changes = lasting(&testns::changes(before, &pod.namespace().snapshot()));
             lines.extend(changes.iter().map(|line| format!("{line} (in {})", pod.id())));
         }
-        lines.retain(|line| !self.is_of_gone_stage(line));
+        lines.retain(|line| !self.is_of_gone_stage(line) && !self.is_of_empty_list(line));
         let came = self.process_ids().into_iter().filter(|id| !baseline.processes.contains(id));
         lines.extend(came.map(|id| format!("+ process {id} {}", command_of(id))));
         lines.extend(self.entries_since(baseline));
@@ -169,6 +180,13 @@ impl Testbed {
         let gone = self.pods().into_iter().enumerate().filter(|(_, pod)| !is_namespace(pod.namespace().path()));
         let mut links = gone.map(|(index, _)| node_setup::host_veth(index + 1));
         line.starts_with("- ") && links.any(|link| line.split_whitespace().any(|word| word == link))
+    }
+
+    /// Whether a line is of a new file or folder that lists nothing, and whose name is no container's.
+    fn is_of_empty_list(&self, line: &str) -> bool {
+        let new = line.strip_prefix("+ file ").or_else(|| line.strip_prefix("+ folder "));
+        let path = new.and_then(|new| new.split(' ').next()).unwrap_or_default();
+        lists_nothing(Path::new(path)) && !self.pods().iter().any(|pod| names(path, pod.id()))
     }
 
     /// Processes of the testbed: everything in its process namespace but the kit itself. None where the testbed has no

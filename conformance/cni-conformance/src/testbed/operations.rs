@@ -1,10 +1,11 @@
 //! Whole operations as a runtime makes them (SPEC 3): one plugin, or each of a list in the right order.
 
 use super::{Answer, Testbed};
-use crate::finding::Stop;
+use crate::finding::{CallRecord, Stop};
 use crate::profile::Role;
 use crate::spec_version;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use testns::{Attachment, Call, Verb};
 
 impl Testbed {
@@ -65,9 +66,24 @@ impl Testbed {
         Ok(Ok(result.unwrap_or_default()))
     }
 
-    /// ADD, of a list of each plugin with the result of the one before; has to succeed. The last result.
+    /// ADD, of a list of each plugin with the result of the one before; has to succeed, but where the pool has room for fewer
+    /// attachments than there were. The last result.
     pub fn add(&self, attachment: impl Into<Attachment>) -> Result<Value, Stop> {
-        Ok(self.add_until(self.plugin_count(), &attachment.into())?.unwrap_or_default())
+        let added = self.add_until(self.plugin_count(), &attachment.into());
+        let is_small = || self.profile.capacity().is_some_and(|room| room < self.added());
+        match added {
+            Err(_) if is_small() => Err(Stop::Skips("its pool may have no room for so many attachments".to_owned())),
+            added => Ok(added?.unwrap_or_default()),
+        }
+    }
+
+    /// How many attachments ADD was called for.
+    fn added(&self) -> usize {
+        let calls = self.calls.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let is_name = |name: &str| ["CNI_CONTAINERID", "CNI_IFNAME"].contains(&name);
+        let of =
+            |call: &CallRecord| call.environment.iter().filter(|(name, _)| is_name(name)).cloned().collect::<Vec<_>>();
+        calls.iter().filter(|call| call.verb() == "ADD").map(of).collect::<BTreeSet<_>>().len()
     }
 
     /// DEL with the result of ADD if there is one, of a list of each plugin in reverse order; has to succeed.

@@ -55,6 +55,11 @@ fn both(
         drop(gate);
         let [first, second] =
             [first, second].map(|run| run.join().unwrap_or_else(|_panic| panic!("a thread of the case panicked")));
+        if one.0 == Gc && !began {
+            return Err(Stop::Skips(
+                "its GC calls no plugin (SPEC 3, Garbage-collecting a network: it may)".to_owned(),
+            ));
+        }
         Finding::unless(began, format!("a plugin is called with {}", one.0), "none was")?;
         second?;
         Ok(Both { overlapped, first: first? })

@@ -42,6 +42,8 @@ pub(super) enum Step {
     Logs(String),
     /// Each call of the latest verb had this value of a key; `null` says that there is none, or an empty object.
     Key(String, Value),
+    /// Where a call of the latest verb had an object of this key, it was this.
+    KeyIfThere(String, Value),
     /// Each call with a prevResult, of which there is one, had this value of a key of it.
     ResultKey(String, Value),
     /// No call of the latest verb had the key.
@@ -107,6 +109,7 @@ impl Ordered {
         };
         let stdout = self.stdout.clone().or_else(|| self.result.then(result)).or(base.stdout);
         let (exit, stderr) = (self.exit.unwrap_or(base.exit), self.stderr.clone());
+        let stdout = stdout.map(|text| text.replace("{version}", version));
         Order { stdout, exit, stderr, noise: self.noise, dies: self.dies, ..Order::default() }
     }
 }
@@ -207,6 +210,11 @@ impl Play<'_> {
                     let is_empty = expected.is_null() && seen.as_object().is_some_and(Map::is_empty);
                     same(key, expected, if is_empty { &Value::Null } else { &seen })
                 })?;
+            }
+            Step::KeyIfThere(key, expected) => {
+                let mut received = testbed.received_of(self.verb);
+                received.retain(|call| call.config().get(key).is_some());
+                received.iter().try_for_each(|call| same(key, expected, &call.config()[key]))?;
             }
             Step::ResultKey(key, expected) => {
                 let mut received = testbed.received_of(self.verb);
