@@ -179,16 +179,17 @@ fn key(network: &NetworkName, id: &AttachmentId) -> EntryKey {
 async fn look(node: Node<'_>) -> (Examined, Vec<EntryKey>) {
     let mut findings = Vec::new();
     let networks = network_files::look(node, &mut findings).await;
-    let known = leftovers::look(node, &networks, &mut findings);
-    host_local_folders::look(&known, node.runtime.cache(), &mut findings).await;
     let Node { runtime, conf_dir, inventory, .. } = node;
     let survey = Survey::look(crate::node_networks::Node { runtime, conf_dir, inventory });
+    leftovers::look(node, &survey.found, &mut findings);
+    let known: Vec<_> = survey.found.networks.iter().map(|network| &network.known).collect();
+    host_local_folders::look(&known, node.runtime.cache(), &mut findings).await;
     // Where containers live their ADD has found what it needs.
     let is_used = |network: &&Network| {
         let of = survey.view.networks.iter().filter(|of| of.name == network.conf.name);
         of.flat_map(|of| &of.attachments).any(|attachment| attachment.life == Life::Lives)
     };
-    leftovers::unreserved_by_traces(&survey.view, &known, &mut findings);
+    leftovers::unreserved_by_traces(&survey, &mut findings);
     files_of_other_projects::look(networks.iter().filter(|network| !is_used(network)), &mut findings);
     let sight = survey.sight();
     let (unexamined, passed) = drops_by_cause::look(node, &sight, runtime, &mut findings);

@@ -38,7 +38,7 @@ use netops::route::{self, Route};
 
 use crate::doctor::{Finding, Kind, Unread, removal};
 use crate::node_networks::host_objects::Host;
-use crate::node_networks::{Attachment, Network, Node, View, look_by};
+use crate::node_networks::{Attachment, Found as FoundNetworks, Network, Node, View, look_by};
 use container_interface::Looked;
 use forwarded_ports::Ports;
 pub(crate) use host_routes::is_global;
@@ -84,6 +84,7 @@ pub(crate) struct Findings {
 #[derive(Debug)]
 pub struct Survey {
     pub view: View,
+    pub(crate) found: FoundNetworks,
     host: Host,
     search_path: String,
 }
@@ -98,11 +99,12 @@ impl Survey {
         let mut unseen = Vec::new();
         let search_path = node.inventory.search_path.clone();
         let host = Host::look(&search_path, &mut unseen);
-        Self { view: look_by(node, &host, only, unseen), host, search_path }
+        let found = FoundNetworks::look(node, only);
+        Self { view: look_by(node, &host, &found, only, unseen), found, host, search_path }
     }
 
     pub(crate) fn sight(&self) -> Sight<'_> {
-        let Self { host, search_path, view } = self;
+        let Self { host, search_path, view, .. } = self;
         let mut unseen: Vec<Unread> = host.unread_forwards.iter().chain(&host.unread_links).cloned().collect();
         let (mut routes, mut refusing, mut ways_out) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (family, kernel) in Family::BOTH.into_iter().zip(host.kernel.iter().cycle()) {

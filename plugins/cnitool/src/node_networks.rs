@@ -21,6 +21,7 @@ use ipnetwork::IpNetwork;
 use libcni::cni_spec::AddResult;
 use libcni::inventory::Life;
 use libcni::{AttachmentId, NetworkConf, Runtime};
+pub(crate) use networks_to_show::{Found, OnNode};
 use on_node::Rule;
 pub use on_node::networks::Origin;
 pub use on_node::pod_names::{Names, PodName};
@@ -265,15 +266,14 @@ pub const fn word(life: Life) -> &'static str {
 pub fn look(node: Node<'_>, only: Option<&str>) -> View {
     let mut unseen = Vec::new();
     let host = Host::look(&node.inventory.search_path, &mut unseen);
-    look_by(node, &host, only, unseen)
+    look_by(node, &host, &Found::look(node, only), only, unseen)
 }
 
-pub(crate) fn look_by(node: Node<'_>, host: &Host, only: Option<&str>, mut unseen: Vec<String>) -> View {
-    let mut broken = Vec::new();
-    let (known, mut names) = networks_to_show::find(node, only, &mut broken, &mut unseen);
-    let mut seen = BTreeSet::new();
-    let look = |known| joined_attachments::look(node, known, host, &mut seen, &mut unseen);
-    let mut networks: Vec<Network> = known.iter().map(look).collect();
+pub(crate) fn look_by(node: Node<'_>, host: &Host, found: &Found, only: Option<&str>, mut unseen: Vec<String>) -> View {
+    let (mut seen, mut names, broken) = (BTreeSet::new(), found.names.clone(), found.broken.clone());
+    unseen.extend(found.unseen());
+    let join = |network| joined_attachments::join(network, host, &mut seen, &mut unseen);
+    let mut networks: Vec<Network> = found.networks.iter().map(join).collect();
     // An empty folder is no trace.
     networks.retain(|network| network.origin != Origin::Traces || !network.is_empty());
     networks_to_show::mark_default(node, &mut networks);

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use netops::Errno;
 use netops::error::Result;
-use netops::nft::{Family, Nft};
+use netops::nft::Family;
 
+use crate::iptables::FoundRule;
 use crate::names_and_comments::{Names, OfNetwork};
 use crate::spoof_guard::{self, Idle};
 use crate::{Filter, iptables, nftables_masquerade, shared};
@@ -37,25 +38,21 @@ pub enum By {
     Iptables,
 }
 
-/// Lists what GC of a network would remove if no attachment were valid. For spoof guards that is every guard whose port
-/// is gone: guards do not name their network. Changes nothing. `search_path` is `PATH`, for iptables of the legacy
-/// variant.
-///
-/// # Errors
-/// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
-pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
-    match Filter::open(search_path) {
-        Ok(mut filter) => list_all(&mut filter.nft, network, search_path),
-        Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+/// The objects of all networks, as one reading of the packet filter found them.
+#[derive(Debug, Default)]
+pub struct AllRules {
+    /// The comments of masquerades in nftables, with the addresses.
+    own: Vec<(String, Option<IpAddr>)>,
+    /// The rules of iptables that lead to chains of masquerade.
+    jumps: Vec<FoundRule>,
+    idle: Vec<Idle>,
 }
 
 /// The commands for a shell that remove a container's masquerade in a network from iptables: the jumps to its chain, then the chain.
 /// Empty: there is none. Changes nothing.
 ///
 /// # Errors
-/// As [`list`].
+/// As [`AllRules::read`].
 pub fn masquerade_removal(network: &str, container: &str, search_path: &str) -> Result<Vec<String>> {
     let mut nft = match Filter::open(search_path) {
         Ok(filter) => filter.nft,
@@ -80,7 +77,7 @@ pub fn masquerade_removal(network: &str, container: &str, search_path: &str) -> 
 /// A comment that was cut in the name names none. Changes nothing.
 ///
 /// # Errors
-/// As [`list`].
+/// As [`AllRules::read`].
 pub fn networks(search_path: &str) -> Result<BTreeSet<String>> {
     let mut nft = match Filter::open(search_path) {
         Ok(filter) => filter.nft,
@@ -100,30 +97,45 @@ fn network_of(comment: &str) -> Option<&str> {
     between(", net: ", ", if: ").or_else(|| between("name: \"", "\" id: \""))
 }
 
-fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted>> {
-    let (mut found, of) = (Vec::new(), OfNetwork::new(network));
-    let noted = |comment: Option<&str>, address, object| Noted::of(&of, comment, address, object);
-    let mut own = nftables_masquerade::list(nft)?;
-    own.extend(shared::masquerade::list(nft)?);
-    for (comment, address) in own {
-        let object = address.map_or("masquerade".to_owned(), |address| format!("masquerade of {address}"));
-        let by = Some(By::Nftables);
-        found.extend(noted(Some(&comment), address, object).map(|it| Noted { masquerades_by: by, ..it }));
+impl AllRules {
+    /// Reads the packet filter. Changes nothing. `search_path` is `PATH`, for iptables of the legacy variant.
+    ///
+    /// # Errors
+    /// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
+    pub fn read(search_path: &str) -> Result<Self> {
+        let Some(Filter { mut nft, .. }) = Filter::find(search_path)? else { return Ok(Self::default()) };
+        let mut own = nftables_masquerade::list(&mut nft)?;
+        own.extend(shared::masquerade::list(&mut nft)?);
+        let jumps = iptables::masquerade::list_jumps(&mut nft, search_path)?;
+        Ok(Self { own, jumps, idle: spoof_guard::list_idle(&mut nft)? })
     }
-    for jump in iptables::masquerade::list(nft, search_path, network)? {
-        let (container, address) = (jump.container, jump.address);
-        let object =
-            address.map_or("iptables masquerade".to_owned(), |address| format!("iptables masquerade of {address}"));
-        let by_note = noted(jump.note.as_deref(), address, object.clone());
-        let unnamed = Noted { key: String::new(), container, ifname: None, address, object, masquerades_by: None };
-        found.push(Noted { masquerades_by: Some(By::Iptables), ..by_note.unwrap_or(unnamed) });
+
+    /// Lists what GC of a network would remove if no attachment were valid. For spoof guards that is every guard whose port
+    /// is gone: guards do not name their network.
+    #[must_use]
+    pub fn of(&self, network: &str) -> Vec<Noted> {
+        let of = OfNetwork::new(network);
+        let noted = |comment: Option<&str>, address, object| Noted::of(&of, comment, address, object);
+        let own = self.own.iter().filter_map(|(comment, address)| {
+            let object = address.map_or("masquerade".to_owned(), |address| format!("masquerade of {address}"));
+            let found = noted(Some(comment), *address, object)?;
+            Some(Noted { masquerades_by: Some(By::Nftables), ..found })
+        });
+        let jumps = iptables::masquerade::jumps_of(&self.jumps, network).map(|jump| {
+            let (container, address) = (jump.container, jump.address);
+            let object =
+                address.map_or("iptables masquerade".to_owned(), |address| format!("iptables masquerade of {address}"));
+            let by_note = noted(jump.note.as_deref(), address, object.clone());
+            let unnamed = Noted { key: String::new(), container, ifname: None, address, object, masquerades_by: None };
+            Noted { masquerades_by: Some(By::Iptables), ..by_note.unwrap_or(unnamed) }
+        });
+        let idle = self.idle.iter().cloned().map(|Idle { container, ifname, port }| {
+            let (container, ifname) = (Some(container), Some(ifname));
+            let object = port.map_or("spoof guard".to_owned(), |port| format!("spoof guard of {port}, which is gone"));
+            Noted { key: String::new(), container, ifname, address: None, object, masquerades_by: None }
+        });
+        own.chain(jumps).chain(idle).collect()
     }
-    for Idle { container, ifname, port } in spoof_guard::list_idle(nft)? {
-        let (container, ifname) = (Some(container), Some(ifname));
-        let object = port.map_or("spoof guard".to_owned(), |port| format!("spoof guard of {port}, which is gone"));
-        found.push(Noted { key: String::new(), container, ifname, address: None, object, masquerades_by: None });
-    }
-    Ok(found)
 }
 
 impl Noted {

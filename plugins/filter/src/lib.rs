@@ -57,7 +57,7 @@ pub mod fuzzing;
 pub use alias::may_live;
 pub use egress::of_many::{EgressMember, EgressOfMany};
 pub use egress::{Destination, EGRESS_TABLE, Egress, Policy as EgressPolicy, To};
-pub use inventory::{By, Noted, list, masquerade_removal, networks};
+pub use inventory::{AllRules, By, Noted, masquerade_removal, networks};
 pub use masquerade::{Backend, Masquerade};
 pub use names_and_comments::{Names, OfNetwork, Owner, Stale};
 pub use shared::accept::ACCEPT_MARK;

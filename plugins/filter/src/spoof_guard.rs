@@ -268,6 +268,7 @@ pub(crate) fn gc(nft: &mut Nft, valid: &[Names<'_>]) -> Result<()> {
 }
 
 /// The container and interface of a guard whose port is gone, and that port.
+#[derive(Debug, Clone)]
 pub(crate) struct Idle {
     pub(crate) container: String,
     pub(crate) ifname: String,

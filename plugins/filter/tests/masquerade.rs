@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::node::{ETH0, OtherNamespace, has, in_netns, in_netns_with, ip, networks, remove, remove_known, sh};
-use cni_filter::{Backend, Filter, Names, RemovalHints, list};
+use cni_filter::{AllRules, Backend, Filter, Names, RemovalHints};
 use netops::nft::{Change, Cmp, Expr, Family, Nft, Register, Side, Table, Transaction, load_address};
 
 const TABLE: Table = Table::new(Family::Inet, "cni_plugins_masquerade");
@@ -248,7 +248,7 @@ fn check_shared(attachment: Names<'_>, addresses: &[&str]) -> Result<(), String>
 }
 
 fn held(network: &str) -> Vec<IpAddr> {
-    list(network, "").unwrap().into_iter().filter_map(|noted| noted.address).collect()
+    AllRules::read("").unwrap().of(network).into_iter().filter_map(|noted| noted.address).collect()
 }
 
 fn lines(text: &str) -> Vec<String> {

@@ -77,7 +77,7 @@ fn gc_removes_guards_without_a_port_and_keeps_valid_ones() {
 fn guards_without_a_port_are_listed() {
     in_netns_with("ip", || {
         let listed = || {
-            let found = cni_filter::list("office", "").unwrap();
+            let found = cni_filter::AllRules::read("").unwrap().of("office");
             found.into_iter().map(|noted| (noted.container, noted.ifname, noted.object)).collect::<Vec<_>>()
         };
         assert_eq!(listed(), []);

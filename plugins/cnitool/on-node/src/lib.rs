@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use cluster_keys::NodeView;
-use cni_filter::{By, Noted};
+use cni_filter::{AllRules, By, Noted};
 use cni_spec::{CniError, ConfObject, FromAnyConf, NetworkName, PluginType};
 use container_lives::Found;
 use host_local::conf::Removal;
@@ -48,10 +48,22 @@ impl Node {
     /// As [`Inventory::list`], with the objects as data.
     /// Errors: the node's state cannot be read.
     pub fn look(&self, requests: &Requests, known: &[AttachmentId]) -> Result<Vec<Seen>, CniError> {
+        self.look_at_all([(requests, known)].into_iter()).pop().unwrap_or_else(|| Ok(Vec::new()))
+    }
+
+    /// As [`Node::look`], at several networks: what they share is read once.
+    pub fn look_at_all<'r>(
+        &self,
+        networks: impl Iterator<Item = (&'r Requests, &'r [AttachmentId])>,
+    ) -> Vec<Result<Vec<Seen>, CniError>> {
+        let shared = Shared::read(&self.search_path);
+        let look = |(requests, known)| self.look_by(shared.as_ref().map_err(Clone::clone)?, requests, known);
+        networks.map(look).collect()
+    }
+
+    fn look_by(&self, shared: &Shared, requests: &Requests, known: &[AttachmentId]) -> Result<Vec<Seen>, CniError> {
         let (name, search_path) = (requests.name.as_ref().map_err(Clone::clone)?, &*self.search_path);
-        let host = Kernel::host().map_err(failed)?;
-        let links = link::list(&host, None).map_err(failed)?;
-        let rules = cni_filter::list(name.as_str(), search_path).map_err(failed)?;
+        let Shared { host, links, rules } = shared;
         let mut items = Vec::new();
         let objects = &requests.objects;
         let named: BTreeSet<&str> =
@@ -59,18 +71,34 @@ impl Node {
         // One plugin of another project is enough: the others would call the same.
         let foreign = objects.iter().position(left_by_plugin::is_foreign);
         for (place, object) in objects.iter().enumerate() {
-            let asked = Asked { network: name, object, search_path, links: &links };
+            let asked = Asked { network: name, object, search_path, links };
             let any =
                 left_by_plugin::ALL.iter().filter(|plugin| foreign == Some(place) && !named.contains(plugin.name));
             for list in left_by_plugin::of_object(object).chain(any).filter_map(|plugin| plugin.inventory) {
                 items.extend(list(&asked)?);
             }
         }
-        let mut found = Found::new(&host, &links, name);
+        let mut found = Found::new(host, links, name);
         found.add_links(known);
         found.add_reservations(&requests.stores())?;
-        found.add_items(rules, items, known);
+        found.add_items(rules.of(name.as_str()), items, known);
         Ok(found.evaluate())
+    }
+}
+
+/// What the looks at several networks share.
+struct Shared {
+    host: Kernel,
+    links: Vec<Link>,
+    rules: AllRules,
+}
+
+impl Shared {
+    fn read(search_path: &str) -> Result<Self, CniError> {
+        let host = Kernel::host().map_err(failed)?;
+        let links = link::list(&host, None).map_err(failed)?;
+        let rules = AllRules::read(search_path).map_err(failed)?;
+        Ok(Self { host, links, rules })
     }
 }
 

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const NEARLY_FULL_PERCENT: u128 = 90;
 
 /// Looks at the folders of all networks, and at the ranges of those that have a file: only these give addresses.
-pub(crate) async fn look(networks: &[Known], cache: &Cache, findings: &mut Vec<Finding>) {
+pub(crate) async fn look(networks: &[&Known], cache: &Cache, findings: &mut Vec<Finding>) {
     let mut locks: BTreeSet<PathBuf> = BTreeSet::from(["/run/xtables.lock".into()]);
     for Known { conf: network, requests, origin, .. } in networks {
         for folder in requests.stores() {

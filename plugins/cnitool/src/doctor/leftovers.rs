@@ -12,39 +12,29 @@ use on_node::pod_names::Names;
 
 use crate::doctor::network_files::Makes;
 use crate::doctor::{ANEW, Finding, Fix, Kind, Level, Node, Remedy, Step, Subject, advice, tool};
-use crate::node_networks::{Attachment, View};
+use crate::dropped_packets::Survey;
+use crate::node_networks::{Attachment, Found, OnNode as NetworkOnNode};
 use crate::output::count;
-use crate::parsed_network::Network;
 use crate::unreserved_addresses::{Lacking, Stores};
 
 /// Looks at each network: at its own attachments, those that the node has without the cache, and those that the cache has
 /// without the node. Networks that only the cache knows are looked at as ADD found them, and those that no file and no cache
-/// explains by what they have left. Returns all of them.
-pub(crate) fn look(node: Node<'_>, networks: &[Network], findings: &mut Vec<Finding>) -> Vec<Known> {
-    let listing = match node.runtime.cache().list(None) {
-        Ok(listing) => listing,
-        Err(error) => {
-            findings.push(Kind::unseen(None, "the cache", &error));
-            libcni::cache::Listing::default()
-        }
-    };
-    let mut unseen = Vec::new();
-    let names = Names::of_cache(&listing.cached);
-    let files = networks.iter().map(|network| network.conf.clone()).collect();
-    let known = node.inventory.networks(files, listing.cached, &mut unseen);
-    findings
-        .extend(unseen.iter().map(|what| Kind::Unseen.finding(Level::Warning, None, format!("cannot look at {what}"))));
-    if !listing.passed_over.is_empty() {
-        findings.push(unreadable(node, &listing.passed_over, &known));
+/// explains by what they have left.
+pub(crate) fn look(node: Node<'_>, found: &Found, findings: &mut Vec<Finding>) {
+    let Found { networks, names, unread_cache, passed_over, unread_names, .. } = found;
+    findings.extend(unread_cache.iter().map(|unread| Kind::unread(None, unread)));
+    let cannot_look = |what| Kind::Unseen.finding(Level::Warning, None, format!("cannot look at {what}"));
+    findings.extend(unread_names.iter().map(cannot_look));
+    if !passed_over.is_empty() {
+        findings.push(unreadable(passed_over, networks));
     }
-    for network in &known {
-        look_at(node, network, &names, findings);
+    for network in networks {
+        look_at(node, network, names, findings);
     }
-    known
 }
 
 /// Files of the cache that cannot be read. The container of one may live: garbage collection leaves it, and no repair knows it.
-fn unreadable(node: Node<'_>, files: &[PassedOver], known: &[Known]) -> Finding {
+fn unreadable(files: &[PassedOver], networks: &[NetworkOnNode]) -> Finding {
     let what = format!("{} of the cache cannot be read", count(files.len(), "file"));
     let lines = files.iter().map(ToString::to_string);
     let finding = Kind::UnreadableEntry.finding(Level::Warning, None, what).shown_by(lines);
@@ -53,11 +43,10 @@ fn unreadable(node: Node<'_>, files: &[PassedOver], known: &[Known]) -> Finding 
         files.iter().any(|file| file.path.file_name().is_some_and(|found| *found == *name))
     };
     let mut living = Vec::new();
-    for Known { conf, requests, cached, .. } in known {
-        let ids: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
-        let seen = node.inventory.look(requests, &ids).unwrap_or_default();
-        let lives = seen.into_iter().filter(|found| found.life == Life::Lives).filter_map(|found| found.id);
-        living.extend(lives.filter(|id| is_of(&conf.name, id)).map(|id| format!("{}/{}", id.container_id, id.ifname)));
+    for NetworkOnNode { known, seen } in networks {
+        let living_ones = seen.iter().flatten().filter(|found| found.life == Life::Lives);
+        let of_files = living_ones.filter_map(|found| found.id.as_ref()).filter(|id| is_of(&known.conf.name, id));
+        living.extend(of_files.map(|id| format!("{}/{}", id.container_id, id.ifname)));
     }
     let text = match living.len() {
         0 => "Remove them, if no other program needs them; garbage collection removes what they were for.".to_owned(),
@@ -70,14 +59,13 @@ fn unreadable(node: Node<'_>, files: &[PassedOver], known: &[Known]) -> Finding 
     finding.help(advice(text))
 }
 
-fn look_at(node: Node<'_>, known: &Known, names: &Names, findings: &mut Vec<Finding>) {
-    let Known { conf: network, requests, cached, .. } = known;
+fn look_at(node: Node<'_>, NetworkOnNode { known, seen }: &NetworkOnNode, names: &Names, findings: &mut Vec<Finding>) {
+    let Known { conf: network, cached, .. } = known;
     let name = &*network.name;
-    let ids: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
-    let on_node = match node.inventory.look(requests, &ids) {
+    let on_node = match seen {
         Ok(seen) => seen,
         Err(error) => {
-            findings.push(Kind::unseen(Some(name), &format!("what network {name} has on the node"), &error));
+            findings.push(Kind::unseen(Some(name), &format!("what network {name} has on the node"), error));
             return;
         }
     };
@@ -102,7 +90,8 @@ fn look_at(node: Node<'_>, known: &Known, names: &Names, findings: &mut Vec<Find
     };
     let left = of(Life::Gone);
     let seen: BTreeSet<&AttachmentId> = on_node.iter().filter_map(|seen| seen.id.as_ref()).collect();
-    let only_cached: Vec<&AttachmentId> = ids.iter().filter(|id| !seen.contains(id) && !has_namespace(id)).collect();
+    let ids = cached.iter().map(|entry| &entry.attachment.id);
+    let only_cached: Vec<&AttachmentId> = ids.filter(|id| !seen.contains(id) && !has_namespace(id)).collect();
     if left.len() + only_cached.len() > 0 {
         let what = format!("{} of containers that are gone", count(left.len() + only_cached.len(), "attachment"));
         let mut finding = Kind::Leftover.finding(Level::Warning, Some(name), what);
@@ -162,12 +151,12 @@ fn look_at(node: Node<'_>, known: &Known, names: &Names, findings: &mut Vec<Find
 }
 
 /// Finds addresses without a reservation of attachments that are not in the cache: links and rules tell that they live, and rules their addresses.
-pub(crate) fn unreserved_by_traces(view: &View, known: &[Known], findings: &mut Vec<Finding>) {
+pub(crate) fn unreserved_by_traces(Survey { view, found, .. }: &Survey, findings: &mut Vec<Finding>) {
     let mut stores = Stores::default();
     for network in &view.networks {
         // The plugins of others are not known.
         let is_it = |known: &&Known| known.conf.name == network.name && matches!(known.origin, Origin::File(_));
-        let Some(Known { requests, .. }) = known.iter().find(is_it) else { continue };
+        let Some(Known { requests, .. }) = found.networks.iter().map(|of| &of.known).find(is_it) else { continue };
         let is_living = |it: &&Attachment| it.is_complete.is_none() && it.life == Life::Lives;
         for attachment in network.attachments.iter().filter(is_living) {
             let lacking = stores.lacking_of(requests, &attachment.id, &attachment.addresses);

@@ -17,25 +17,17 @@ use serde_json::Value;
 
 use crate::dropped_packets::way_to_container::sets;
 use crate::node_networks::host_objects::Host;
+use crate::node_networks::networks_to_show::OnNode;
 use crate::node_networks::{
-    Asked, Attachment, Forward, IsDefault, Limits, Maker, Network, Node, OfCluster, Origin, Protocol, Shared, leads_to,
+    Asked, Attachment, Forward, IsDefault, Limits, Maker, Network, OfCluster, Origin, Protocol, Shared, leads_to,
 };
 
-/// Looks at one network. `marked` gets the indexes of the host links that are its own.
-pub(crate) fn look(
-    node: Node<'_>,
-    known: &Known,
-    host: &Host,
-    marked: &mut BTreeSet<u32>,
-    unseen: &mut Vec<String>,
-) -> Network {
+/// Joins what is known of one network. `marked` gets the indexes of the host links that are its own.
+pub(crate) fn join(found: &OnNode, host: &Host, marked: &mut BTreeSet<u32>, unseen: &mut Vec<String>) -> Network {
+    let OnNode { known, seen } = found;
     let Known { conf, requests, origin, cached } = known;
-    let ids: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
-    let seen = node.inventory.look(requests, &ids).map_err(|error| {
-        unseen.push(format!("what network {} has on the node: {error}", conf.name));
-    });
     let is_read = seen.is_ok();
-    let seen = seen.unwrap_or_default();
+    let seen = seen.as_ref().map_or_else(|_| Vec::new(), Clone::clone);
     marked.extend(seen.iter().flat_map(|seen| seen.links.iter().map(|link| link.index)));
     let nameless = seen.iter().filter(|seen| seen.id.is_none()).flat_map(|seen| {
         let links = seen.links.iter().map(|link| format!("link {}", link.name));

@@ -321,19 +321,24 @@ pub(crate) struct Jump {
     pub(crate) note: Option<String>,
 }
 
-/// Lists the rules that jump to the chains of a network's containers.
-pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Vec<Jump>> {
-    let found = postrouting(nft, search_path)?.into_iter().flat_map(|(_, found)| found);
+/// Lists the rules that jump to the chains of containers.
+pub(crate) fn list_jumps(nft: &mut Nft, search_path: &str) -> Result<Vec<FoundRule>> {
+    let mut found: Vec<_> = postrouting(nft, search_path)?.into_iter().flat_map(|(_, found)| found).collect();
+    found.retain(|found| found.goes_to().is_some_and(is_container_chain));
+    Ok(found)
+}
+
+/// Filters the jumps to chains of a network's containers.
+pub(crate) fn jumps_of<'a>(all: &'a [FoundRule], network: &str) -> impl Iterator<Item = Jump> + 'a {
     let start = format!("name: \"{network}\" id: \"");
-    let jump = |found: FoundRule| {
-        found.goes_to().filter(|chain| is_container_chain(chain))?;
-        let rule = found.rule?;
+    all.iter().filter_map(move |found| {
+        let rule = found.rule.as_ref()?;
         let id = rule.comment.as_deref()?.strip_prefix(&start)?;
         // A comment without its final quotation mark was cut.
         let container = id.strip_suffix('"').map(str::to_owned);
-        Some(Jump { container, address: rule.source.map(|source| source.value.ip()), note: found.note })
-    };
-    Ok(found.filter_map(jump).collect())
+        let address = rule.source.as_ref().map(|source| source.value.ip());
+        Some(Jump { container, address, note: found.note.clone() })
+    })
 }
 
 /// The rules of `POSTROUTING` in both variants, by family.
