@@ -34,7 +34,7 @@ use libcni::inventory::Life;
 use netops::Family;
 use netops::link::Link;
 use netops::nft::Nft;
-use netops::route::{self, Route};
+use netops::route::{self, MAIN_TABLE, Route};
 
 use crate::doctor::{Finding, Kind, Unread, removal};
 use crate::node_networks::host_objects::Host;
@@ -108,7 +108,7 @@ impl Survey {
         let mut unseen: Vec<Unread> = host.unread_forwards.iter().chain(&host.unread_links).cloned().collect();
         let (mut routes, mut refusing, mut ways_out) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (family, kernel) in Family::BOTH.into_iter().zip(host.kernel.iter().cycle()) {
-            let listed = route::list_main(kernel, family);
+            let listed = route::list_table(kernel, MAIN_TABLE, family);
             let (unicast, refused) =
                 listed.map_err(|error| unseen.push(Unread::new("the node's routes", &error))).unwrap_or_default();
             routes.extend(unicast);

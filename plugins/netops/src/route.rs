@@ -246,15 +246,15 @@ fn list_like(net: &Kernel, message: RouteMessage, table: Option<u32>) -> Result<
 /// The kind and the destination of a route that refuses packets, as `ip route` writes them.
 pub type Refusing = (&'static str, IpNetwork);
 
-/// The unicast routes of the main table and one family, and those by which the kernel refuses packets, as `ip route` writes their kind
+/// The unicast routes of one table and family, and those by which the kernel refuses packets, as `ip route` writes their kind
 /// and destination: `blackhole 10.1.0.0/24`.
 ///
 /// # Errors
 /// As the kernel refuses.
-pub fn list_main(net: &Kernel, family: Family) -> Result<(Vec<Route>, Vec<Refusing>)> {
+pub fn list_table(net: &Kernel, table: u32, family: Family) -> Result<(Vec<Route>, Vec<Refusing>)> {
     let mut message = RouteMessage::default();
     message.header.address_family = family.into();
-    message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
+    message.attributes.push(RouteAttribute::Table(table));
     let refusing = |message: &RouteMessage| {
         let kind = match message.header.kind {
             RouteType::BlackHole => "blackhole",
@@ -263,10 +263,10 @@ pub fn list_main(net: &Kernel, family: Family) -> Result<(Vec<Route>, Vec<Refusi
             _ => return None,
         };
         let route = read_common(message)?;
-        (route.table == Some(MAIN_TABLE)).then_some((kind, route.dst))
+        (route.table == Some(table)).then_some((kind, route.dst))
     };
     let found = dump(net, message)?;
-    let unicast = found.iter().filter(|message| is_unicast(message, Some(MAIN_TABLE))).flat_map(read).collect();
+    let unicast = found.iter().filter(|message| is_unicast(message, Some(table))).flat_map(read).collect();
     Ok((unicast, found.iter().filter_map(refusing).collect()))
 }
 
@@ -297,7 +297,15 @@ fn dump(net: &Kernel, message: RouteMessage) -> Result<Vec<RouteMessage>> {
 /// # Errors
 /// `ENETUNREACH`: no route leads there.
 pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
-    answered(net, lookup_request(to))
+    answered(net, lookup_request(to, RouteFlags::empty()))
+}
+
+/// The entry, with its table, by which the kernel would reach `to`.
+///
+/// # Errors
+/// As [`lookup`].
+pub fn lookup_entry(net: &Kernel, to: IpAddr) -> Result<Route> {
+    answered(net, lookup_request(to, RouteFlags::FibMatch | RouteFlags::LookupTable))
 }
 
 /// The route in the answer to a look-up.
@@ -341,12 +349,13 @@ pub fn leads_to_host(net: &Kernel, to: IpAddr) -> Result<bool> {
         RouteNetlinkMessage::NewRoute(message) => message.header.kind == RouteType::Local,
         _ => false,
     };
-    Ok(net.call(lookup_request(to))?.iter().any(is_local))
+    Ok(net.call(lookup_request(to, RouteFlags::empty()))?.iter().any(is_local))
 }
 
-fn lookup_request(to: IpAddr) -> Request {
+fn lookup_request(to: IpAddr, flags: RouteFlags) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = family(to);
+    message.header.flags = flags;
     message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
     message.attributes.push(RouteAttribute::Destination(to.into()));
     Request::new("look up", format!("route to {to}"), RouteNetlinkMessage::GetRoute(message))

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::link::{self, Kind as LinkKind, Link};
-use netops::route::{self, Refusing, Route};
+use netops::route::{self, MAIN_TABLE, Refusing, Route};
 use netops::{Family, Kernel, Netns, sysctl};
 
 use super::gateways::is_mute;
@@ -109,7 +109,7 @@ impl Inside {
 
     /// The unicast routes of the main table, and those that refuse packets.
     pub(super) fn table(&self, family: Family) -> &(Vec<Route>, Vec<Refusing>) {
-        let read = |of| route::list_main(&self.kernel, of).unwrap_or_default();
+        let read = |of| route::list_table(&self.kernel, MAIN_TABLE, of).unwrap_or_default();
         let [v4, v6] = self.tables.get_or_init(|| Family::BOTH.map(read));
         if family == Family::V4 { v4 } else { v6 }
     }

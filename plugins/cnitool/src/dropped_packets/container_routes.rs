@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use netops::addr::Address;
 use netops::link::{self, Kind as LinkKind, Link};
-use netops::route::{self, MAIN_TABLE, Route};
+use netops::route::{self, Route};
 use netops::{Family, neighbour};
 
 use super::Level;
 use super::container_interface::Inside;
 use super::gateways::fixed_mac;
 use super::host_routes::{is_global, outside};
-use super::routing::Routing;
+use super::routing::{Cause, Leading, Routing};
 use super::rows::{At, Evidence, of, rows};
 use super::way_to_container::{Carrier, is_by_design};
 use crate::doctor::{Step, advice};
@@ -58,34 +58,25 @@ impl At<'_> {
     }
 
     /// The families by which ADD gave the container a way out that it has not, with what refuses its packets.
-    fn lost_ways(&self) -> impl Iterator<Item = (&Inside, Family, Option<(String, Step)>)> {
+    fn lost_ways(&self) -> impl Iterator<Item = (&Inside, Family, Option<Cause>)> {
         let lost = self.ways().filter(|(_, family, way)| way.is_none() && self.has_way_out(*family));
         lost.map(|(inside, family, _)| {
             let own = self.attachment.addresses.iter().copied().find(|own| Family::from(*own) == family);
-            let refusal =
-                inside.routing().refusal(own, outside(family)).map(|found| (found.what, Step::from(found.remedy)));
-            let refused = refusal.or_else(|| {
-                let routes = route::list(&inside.kernel, Some(inside.link.index), Some(MAIN_TABLE), family);
-                let ip = inside.program();
-                let is_there = routes.unwrap_or_default().iter().any(|route| route.dst.prefix() == 0);
-                let see = advice(format!("Remove it: see {ip} rule, and {ip} route show table all."));
-                is_there.then(|| ("a rule of routing or another table".to_owned(), see))
-            });
-            (inside, family, refused)
+            (inside, family, inside.routing().refusal(own, outside(family)))
         })
     }
 
     /// Packets to other networks, to the gateway, or to other containers.
     fn refused(&self) -> Vec<Evidence> {
         let beyond = self.lost_ways().filter_map(|(_, family, refused)| {
-            let (what, remedy) = refused?;
-            Some(of([&what, &format!("{family} packets to other networks")]).and([remedy]))
+            let by = refused?;
+            Some(of([&by.what, &format!("{family} packets to other networks")]).and(by.remedy))
         });
         let near = self.own_ways().flat_map(|(inside, family, _)| {
             let gateway = self.given(family).next().filter(|it| route::lookup(&inside.kernel, *it).is_err());
             let refused = |to, what: String| {
                 let found = inside.routing().refusal(None, to)?;
-                Some(of([&found.what, &what]).and([found.remedy]))
+                Some(of([&found.what, &what]).and(found.remedy))
             };
             let gateway = gateway.and_then(|it| refused(it, format!("packets to its gateway {it}")));
             let (_, refusing) = inside.table(family);
@@ -130,8 +121,10 @@ impl At<'_> {
                 return None;
             }
             let net = self.attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.contains(gateway));
-            let (by, remedy) = inside.routing().before_main((gateway, net.unwrap_or(gateway.into())), index)?;
-            Some(of([&gateway, &other.name, &by]).and([remedy]))
+            match inside.routing().leading(gateway, net.unwrap_or(gateway.into())) {
+                Leading::Rule(by) => Some(of([&gateway, &other.name, &by.what]).and(by.remedy)),
+                Leading::Route(_) | Leading::Unknown => None,
+            }
         };
         ways.filter_map(evidence).collect()
     }

@@ -9,7 +9,6 @@ use netops::{Family, neighbour};
 
 use super::gateways::is_mute;
 use super::host_routes::{is_global, outside};
-use super::routing::destination;
 use super::rows::{At, name};
 use super::{Level, Reason, Sight};
 use crate::doctor::{Kind, Remedy, Step, advice};
@@ -135,28 +134,11 @@ impl Sight<'_> {
     /// The node has no route out. Where nothing says that it is meant to have one, there is no remedy.
     fn without_way(&self, family: Family) -> Reason {
         let reason = |level, what: String| Kind::NoWayOut.finding(level, None, what);
+        if let Some(found) = self.routing().and_then(|routing| routing.refusal(None, outside(family))) {
+            let what = format!("the node's {} refuses {family} packets to other networks", found.what);
+            return reason(Level::Warning, what).steps(found.remedy);
+        }
         let of_family = |dst: &IpNetwork| Family::from(dst.ip()) == family;
-        let has_default = self.routes.iter().any(|route| route.dst.prefix() == 0 && of_family(&route.dst));
-        // The kernel itself has an unreachable default route of IPv6, which counts where there is no other. Two halves take the place
-        // of a default route.
-        let refusing = || {
-            self.refusing.iter().filter(|(kind, dst)| {
-                let is_made = dst.prefix() == 0 && family == Family::V6 && *kind == "unreachable" && !has_default;
-                of_family(dst) && !is_made && (dst.prefix() <= 1 || dst.contains(outside(family)))
-            })
-        };
-        if let Some((kind, dst)) = refusing().max_by_key(|(_, dst)| (dst.contains(outside(family)), dst.prefix())) {
-            let option = if family == Family::V6 { " -6" } else { "" };
-            let remedy = refusing().map(|(kind, dst)| format!("ip{option} route del {kind} {}", destination(*dst)));
-            let dst = destination(*dst);
-            let what = format!("the node's route {kind} {dst} refuses {family} packets to other networks");
-            return reason(Level::Warning, what).steps(remedy);
-        }
-        if has_default {
-            let what = format!("a rule of routing, or another table, refuses {family} packets to other networks");
-            let remedy = [advice(format!("Remove it: see ip rule, and ip route get {}.", outside(family)))];
-            return reason(Level::Warning, what).steps(remedy);
-        }
         let why = format!("the node has no {family} route out: packets reach its own networks only");
         let other = if family == Family::V4 { Family::V6 } else { Family::V4 };
         let Some((link, _)) = self.link_out(other) else {

@@ -23,7 +23,7 @@ rows! {
     GatewayAddress Error unused_gateways: "link {0} does not use the gateway's address {1} (dadfailed): another on it had the address"
         help "ip address del {1} dev {0}; ip address add {1} dev {0} nodad";
     GatewayAddress Error not_local: "the node's routing does not take packets to the gateway's address {0} for its own"
-        advice "Remove the rule that comes before table local: see ip rule, and ip route get {0}.";
+        help "ip rule add pref 0 lookup local";
     GatewayAddress Warning without_link_local: "link {0} has no link-local address: other hosts do not reach containers by IPv6"
         help "ip address add {1}/64 dev {0}";
     // A bridge that lost its last port has none, and keeps none if one is set then.

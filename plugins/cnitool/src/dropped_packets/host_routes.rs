@@ -7,7 +7,7 @@ use netops::route::Route;
 use netops::{Family, rule, sysctl};
 
 use super::Sight;
-use super::routing::{Routing, words};
+use super::routing::{Cause, Leading, Routing, words};
 use super::rows::{At, Evidence, name, of, rows};
 use super::way_to_container::{Carrier, is_by_design};
 use crate::doctor::{Step, Unread, advice};
@@ -19,8 +19,8 @@ rows! {
     // The kernel drops packets whose way back is another link than the one that they come by (RFC 3704).
     ReversePath Error forged: "{0} is 1 (strict), and the way back to what comes by {1} is {2}: the kernel drops it as forged"
         help "sysctl -w {0}=2";
-    RouteElsewhere Error refused_to: "{0} refuses packets to {1}"
-        all "{0} refuses packets to containers of {2}";
+    RouteElsewhere Error refused_to: "the node's {0} refuses packets to {1}"
+        all "the node's {0} refuses packets to containers of {2}";
     RouteElsewhere Error unrouted: "the node has no route to {0}: {2}"
         all "the node has no route to containers of {1}";
     RouteElsewhere Error refused_from: "the node's {0} refuses packets from containers to other networks";
@@ -64,20 +64,11 @@ impl Sight<'_> {
         some.map(|rule| format!("rule of routing {}, which refuses some packets (ip rule)", rule.priority)).collect()
     }
 
-    /// The route of the main table that the kernel prefers for an address, if it leads to the link. Of equal ones it takes
-    /// the one that came first.
-    fn in_main_table(&self, address: IpAddr, link: Option<u32>) -> Option<&Route> {
-        let fits = |route: &&Route| route.dst.is_ipv4() == address.is_ipv4() && route.dst.contains(address);
-        let order = |route: &Route| (route.dst.prefix(), std::cmp::Reverse(route.metric.unwrap_or(0)));
-        let best = self.routes.iter().filter(fits).map(order).max()?;
-        self.routes.iter().filter(fits).find(|route| order(route) == best && route.link == link)
-    }
-
     pub(super) fn name_of(&self, index: Option<u32>) -> &str {
         index.and_then(|index| self.host.at(index)).map_or("an unknown link", |link| &link.name)
     }
 
-    fn routing(&self) -> Option<Routing<'_>> {
+    pub(super) fn routing(&self) -> Option<Routing<'_>> {
         Some(Routing { kernel: self.host.kernel.as_ref()?, ip: "ip".to_owned() })
     }
 
@@ -91,50 +82,50 @@ impl Sight<'_> {
 
 impl At<'_> {
     /// Lists the addresses to which the node's route leads, with the link, where that is another one than the container's.
-    fn elsewhere(&self) -> impl Iterator<Item = (IpAddr, &Route, &str)> {
+    fn elsewhere(&self) -> impl Iterator<Item = (IpAddr, &str)> {
         let entries = self.entries();
         let found = self.routes.iter().filter_map(|(address, route)| Some((*address, route.as_ref().ok()?)));
-        let named = found.map(|(address, route)| (address, route, self.sight.name_of(route.link)));
-        named.filter(move |(_, _, link)| !entries.is_empty() && !entries.contains(link))
+        let named = found.map(|(address, route)| (address, self.sight.name_of(route.link)));
+        named.filter(move |(_, link)| !entries.is_empty() && !entries.contains(link))
     }
 
     fn led_elsewhere(&self) -> Vec<Evidence> {
-        let evidence = |(address, found, link): (IpAddr, &Route, &str)| {
+        let evidence = |(address, link): (IpAddr, &str)| {
             let entry = self.entry().unwrap_or_default();
-            let (by, remedy) = self.why_elsewhere(address, found, link);
+            let (by, remedy) = self.why_elsewhere(address, link);
             of([&address, &link, &by, &entry, &self.network.name]).and(remedy)
         };
         self.elsewhere().map(evidence).collect()
     }
 
     /// What leads packets to the address elsewhere, and what mends that.
-    fn why_elsewhere(&self, address: IpAddr, found: &Route, link: &str) -> (String, Option<Step>) {
-        if let Some(route) = self.sight.in_main_table(address, found.link) {
-            let own = self.sight.host.addresses_of(link);
-            let is_own_network = route.gateway.is_none() && own.iter().any(|own| own.network() == route.dst.network());
-            let remedy = match route.dst.prefix() {
-                _ if is_own_network => Some(advice(format!(
-                    "Give one of the networks another subnet: {} is that of link {link}, too.",
-                    route.dst
-                ))),
-                0 => self.new_route(address).map(Step::from),
-                _ => Some(format!("ip route del {} dev {}", words(route), word(link)).into()),
-            };
-            return (format!(", by route {}", words(route)), remedy);
-        }
-        let entry = self.entry().and_then(|entry| self.sight.host.find(entry)).map(|link| link.index);
+    fn why_elsewhere(&self, address: IpAddr, link: &str) -> (String, Vec<Step>) {
         let net = self.attachment.result.ips.iter().map(|ip| ip.address).find(|net| net.ip() == address);
-        let is_second = self.sight.in_main_table(address, entry).is_some();
-        let before = self.sight.routing().filter(|_| is_second).zip(found.link);
-        match before.and_then(|(routing, link)| routing.before_main((address, net.unwrap_or(address.into())), link)) {
-            Some((rule, remedy)) => (format!(", {rule}"), Some(remedy.into())),
-            None => {
+        let entry = self.entry().and_then(|entry| self.sight.host.find(entry));
+        let is_own = |route: &Route| route.link == entry.map(|link| link.index) && route.dst.contains(address);
+        let leading = self.sight.routing().map(|routing| routing.leading(address, net.unwrap_or(address.into())));
+        match leading {
+            Some(Leading::Route(route)) => {
+                let own = self.sight.host.addresses_of(link);
+                let is_of_link = own.iter().any(|own| own.network() == route.dst.network());
+                let remedy = match route.dst.prefix() {
+                    _ if is_of_link && route.gateway.is_none() => Some(advice(format!(
+                        "Give one of the networks another subnet: {} is that of link {link}, too.",
+                        route.dst
+                    ))),
+                    0 => self.new_route(address).map(Step::from),
+                    _ => Some(format!("ip route del {} dev {}", words(&route), word(link)).into()),
+                };
+                (format!(", by route {}", words(&route)), remedy.into_iter().collect())
+            }
+            Some(Leading::Rule(cause)) if self.sight.routes.iter().any(is_own) => {
+                (format!(", {}", cause.what), cause.remedy)
+            }
+            _ => {
                 let what = "the rule of routing, or the route of another kind or table, that leads there";
                 let see = format!("see ip route get {address}, ip rule, and ip route show table all.");
-                (
-                    ", by a rule of routing or a route of another table".to_owned(),
-                    Some(advice(format!("Remove {what}: {see}"))),
-                )
+                let by = ", by a rule of routing or a route of another table".to_owned();
+                (by, vec![advice(format!("Remove {what}: {see}"))])
             }
         }
     }
@@ -147,29 +138,21 @@ impl At<'_> {
 
     fn forged(&self) -> Vec<Evidence> {
         let entry = self.entry().unwrap_or_default();
-        let found = self.elsewhere().filter(|(address, ..)| address.is_ipv4() && self.is_strict(entry));
-        found.map(|(.., link)| of([&name(&["ipv4", "conf", entry, "rp_filter"]), &entry, &link])).collect()
+        let found = self.elsewhere().filter(|(address, _)| address.is_ipv4() && self.is_strict(entry));
+        found.map(|(_, link)| of([&name(&["ipv4", "conf", entry, "rp_filter"]), &entry, &link])).collect()
     }
 
     /// Lists the addresses to which the kernel finds no route, with the rule or route that refuses packets to them.
-    fn lost(&self) -> impl Iterator<Item = (IpAddr, &netops::error::OpError, Option<(String, Step)>)> {
+    fn lost(&self) -> impl Iterator<Item = (IpAddr, &netops::error::OpError, Option<Cause>)> {
         let lost = self.routes.iter().filter_map(|(address, route)| Some((*address, route.as_ref().err()?)));
         lost.filter(|_| self.entry().is_some()).map(|(address, error)| {
-            let refusal = self.sight.routing().and_then(|routing| routing.refusal(None, address));
-            let entry = self.entry().and_then(|entry| self.sight.host.find(entry)).map(|link| link.index);
-            let refused =
-                refusal.map(|found| (format!("the node's {}", found.what), found.remedy.into())).or_else(|| {
-                    self.sight.in_main_table(address, entry)?;
-                    let see = advice(format!("Remove it: see ip rule, and ip route get {address}."));
-                    Some(("a rule of routing, or a route of another table,".to_owned(), see))
-                });
-            (address, error, refused)
+            (address, error, self.sight.routing().and_then(|routing| routing.refusal(None, address)))
         })
     }
 
     fn refused_to(&self) -> Vec<Evidence> {
         let refused = self.lost().filter_map(|(address, _, refused)| Some((address, refused?)));
-        refused.map(|(address, (what, remedy))| of([&what, &address, &self.network.name]).and([remedy])).collect()
+        refused.map(|(address, by)| of([&by.what, &address, &self.network.name]).and(by.remedy)).collect()
     }
 
     fn unrouted(&self) -> Vec<Evidence> {
@@ -199,7 +182,7 @@ impl At<'_> {
         entry.into_iter().flat_map(move |link| {
             let look = || {
                 let Some(kernel) = &self.sight.host.kernel else { return Vec::new() };
-                let elsewhere: Vec<IpAddr> = self.elsewhere().map(|(address, ..)| address).collect();
+                let elsewhere: Vec<IpAddr> = self.elsewhere().map(|(address, _)| address).collect();
                 let is_open = |family| self.sight.out(family).is_some() && !self.forwards_nothing(family, &link.name);
                 let led = self.routes.iter().filter(|(from, route)| route.is_ok() && !elsewhere.contains(from));
                 let open = led.map(|(from, _)| *from).filter(|from| is_open(Family::from(*from)));
@@ -211,19 +194,14 @@ impl At<'_> {
     }
 
     fn refused_from(&self) -> Vec<Evidence> {
-        let refused = self.forwarded().filter_map(|(from, link, found)| Some((from, link, found.as_ref().err()?)));
-        let evidence = |(from, link, error): (IpAddr, &Link, &netops::error::OpError)| {
-            let to = outside(Family::from(from));
-            match self.sight.routing().and_then(|routing| routing.refusal(Some(from), to)) {
-                Some(found) => of([&found.what]).and([found.remedy]),
-                None => {
-                    let see = format!("see ip rule, and ip route get {to} from {from} iif {}", word(&link.name));
-                    let what = format!("routing ({})", error.os_errno().map_or("unknown", netops::Errno::desc));
-                    of([&what]).and([advice(format!("Remove the rule that refuses them: {see}."))])
-                }
-            }
+        let refused = self.forwarded().filter(|(.., found)| found.is_err());
+        let evidence = |(from, link, _): (IpAddr, &Link, _)| {
+            let (routing, to) = (self.sight.routing()?, outside(Family::from(from)));
+            let unnamed = || routing.unnamed_refusal(&format!("{to} from {from} iif {}", word(&link.name)));
+            let by = routing.named_refusal(Some(from), to).unwrap_or_else(unnamed);
+            Some(of([&by.what]).and(by.remedy))
         };
-        refused.map(evidence).collect()
+        refused.filter_map(evidence).collect()
     }
 
     /// A rule of routing or another table leads packets of containers, and not the node's own, to a link that cannot carry them to
