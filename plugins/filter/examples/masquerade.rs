@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use cni_filter::{Backend, Filter, Names, RemovalHints, gc, list, remove_all};
+use cni_filter::{AllRules, Backend, Filter, Names, RemovalHints, gc, remove_all};
 use ipnetwork::IpNetwork;
 use netops::{Netns, OpError};
 
@@ -47,7 +47,7 @@ fn masquerade() -> Result<(), OpError> {
 
 fn print(when: &str) -> Result<(), OpError> {
     let mut lines = vec![format!("{when}:")];
-    lines.extend(list(NETWORK, PROGRAMS)?.iter().map(|noted| format!("  {}", noted.object)));
+    lines.extend(AllRules::read(PROGRAMS)?.of(NETWORK).iter().map(|noted| format!("  {}", noted.object)));
     writeln!(io::stdout(), "{}", lines.join("\n")).map_err(|error| OpError::io("write", "stdout", &error))
 }
 

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "fork and ioctl have no safe form; see each SAFETY")]
 
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -97,13 +98,12 @@ fn take_rest(rest: Rest) {
     if !rest.least.is_zero() {
         sleep(libc::CLOCK_MONOTONIC, 0, rest.least.subsec_nanos().into());
     }
-    let period = u64::from(rest.until_multiple_of.subsec_nanos());
-    if period > 0 {
+    if let Some(period) = NonZeroU64::new(rest.until_multiple_of.subsec_nanos().into()) {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes one `timespec` at the pointer, which points to a live, exclusively borrowed local.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
         let now = u64::try_from(Duration::from(TimeSpec::from(now)).as_nanos()).unwrap_or_default();
-        sleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, (now / period + 1) * period);
+        sleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, (now / period + 1) * period.get());
     }
 }
 
