@@ -104,6 +104,14 @@ impl Stop {
             Self::Skips(why) => Self::Skips(why),
         }
     }
+
+    /// The same of a call that succeeds in the first place, as a rule says.
+    pub fn of_call<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
+        match self {
+            Self::Fails(finding) => Self::Fails(finding.of_call(rule)),
+            Self::Skips(why) => Self::Skips(why),
+        }
+    }
 }
 
 impl From<Finding> for Stop {

@@ -127,29 +127,28 @@ pub fn run(
     on_news: impl FnMut(News<'_>),
 ) -> Vec<Report> {
     let mut reports = all(planned, side_by_side, |trial| trial.run(machine, deadline), on_news);
-    leave_to_basis(&mut reports);
+    leave_to_basis(&mut reports, |Trial { rule, subject, profile, version, .. }| {
+        (rule, format!("{} {} {version}", subject.label, profile.name))
+    });
     reports
 }
 
-/// A rule, by the subject, profile and version that break it.
-fn key<'a>(report: &'a Report, rule: &'a str) -> (&'a str, &'a str, &'a str, &'a str) {
-    let Trial { subject, profile, version, .. } = &report.trial;
-    (&subject.label, &profile.name, version, rule)
-}
-
-fn leave_to_basis(reports: &mut [Report]) {
+/// Skips what broke a rule because another one is broken, which the finding names: `what` tells a trial's rule, and the subject with
+/// its version.
+pub(crate) fn leave_to_basis<T>(reports: &mut [Report<T>], what: impl Fn(&T) -> (&String, String)) {
+    let key = |report: &Report<T>, rule: &str| (what(&report.trial).1, rule.to_owned());
     // Each broken rule, and again if it is by a call that should have succeeded.
     let mut broken = BTreeSet::new();
     for report in reports.iter() {
-        let rule = &report.trial.rule;
+        let rule = what(&report.trial).0;
         if let Some(finding) = report.verdict.finding() {
             let by_call = finding.basis.as_ref().is_some_and(|basis| basis.call && basis.rule == *rule);
             broken.extend([(key(report, rule), false), (key(report, rule), by_call)]);
         }
     }
-    let of_others = |report: &Report| {
+    let of_others = |report: &Report<T>| {
         let Basis { rule, call } = report.verdict.finding()?.basis.as_ref()?;
-        let is_its = *rule != report.trial.rule && broken.contains(&(key(report, rule), *call));
+        let is_its = rule != what(&report.trial).0 && broken.contains(&(key(report, rule), *call));
         is_its.then(|| format!("{HIDDEN}{rule}"))
     };
     let reasons: Vec<_> = reports.iter().map(of_others).collect();

@@ -67,7 +67,8 @@ impl Options {
         let (planned, deadline) = (self.planned(&order), self.trials.case_deadline());
         let (count, mut progress) = (planned.len(), Progress::on_stderr());
         let run = |trial: &Trial| trial.run(&machine, deadline);
-        let tried = schedule::all(planned, self.trials.side_by_side(), run, |news| progress.report(count, &news));
+        let mut tried = schedule::all(planned, self.trials.side_by_side(), run, |news| progress.report(count, &news));
+        schedule::leave_to_basis(&mut tried, |Trial { rule, .. }| (rule, String::new()));
         progress.end();
         let took: Vec<_> = tried.iter().map(|tried| (tried.trial.to_string(), tried.milliseconds)).collect();
         let document = self.document(&order, &machine, tried, (began, start.elapsed()));

@@ -188,12 +188,15 @@ impl RuntimeTestbed {
         }
     }
 
-    /// The same for a run that has to succeed. ADD does not without the call of a plugin.
+    /// The same for a run that has to succeed. ADD does not without the call of a plugin. Where no ADD succeeds, nothing is known of most
+    /// rules.
     pub fn does(&self, verb: Verb, request: &Request) -> Result<FinishedRun, Stop> {
+        let basis = (verb == Verb::Add).then_some("call.command");
         let known = self.received_of(verb).len();
-        let ran = self.run(verb, request)?.succeeds()?;
+        let ran = self.run(verb, request).and_then(FinishedRun::succeeds).map_err(|stop| stop.of_call(basis))?;
         if verb == Verb::Add && self.received_of(verb).len() == known {
-            return Err(Finding::new(format!("a plugin is called with {verb}"), "none was").into());
+            let finding = Finding::new(format!("a plugin is called with {verb}"), "none was");
+            return Err(finding.of_call(basis).into());
         }
         Ok(ran)
     }

@@ -60,7 +60,8 @@ fn both(
                 "its GC calls no plugin (SPEC 3, Garbage-collecting a network: it may)".to_owned(),
             ));
         }
-        Finding::unless(began, format!("a plugin is called with {}", one.0), "none was")?;
+        let called = Finding::unless(began, format!("a plugin is called with {}", one.0), "none was");
+        called.map_err(|stop| stop.of_call((one.0 == Add).then_some("call.command")))?;
         second?;
         Ok(Both { overlapped, first: first? })
     })
