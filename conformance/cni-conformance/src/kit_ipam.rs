@@ -105,6 +105,11 @@ impl KitIpam {
         testns::step(format!("mkdir -p {FOLDER}; printf %s {} >{FOLDER}/ledger", quoted(&ledger)));
     }
 
+    /// Forgets who has an address.
+    pub fn lose_all(&self) {
+        with_ledger(|ledger| ledger.held.clear());
+    }
+
     /// Attachments that have an address, as `CONTAINERID IFNAME`.
     pub fn held(&self) -> Vec<String> {
         with_ledger(|ledger| ledger.held.keys().cloned().collect())

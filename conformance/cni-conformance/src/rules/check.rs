@@ -115,6 +115,12 @@ fn bears_more_interfaces(testbed: &Testbed) -> Result<(), Stop> {
 /// Of the files that name the container, it is shown first that they are what reserves the address: a pool of one gives
 /// it to another container once they are gone. Logs and what else names a container may go unnoticed.
 fn notices_a_lost_reservation(testbed: &Testbed) -> Result<(), Stop> {
+    if testbed.config()["ipam"]["type"] == crate::kit_ipam::NAME {
+        let attached = Attached::add(testbed)?;
+        attached.has_to_check()?;
+        testbed.ipam().lose_all();
+        return attached.check_objects("the kit's delegate has lost the reservation").map(drop);
+    }
     testbed.needs_pool(1)?;
     let second = testbed.pod();
     let attached = Attached::add(testbed)?;
