@@ -5,12 +5,13 @@ use crate::network_file::{NetworkFile, Outcome};
 use crate::nodes::{Nodes, Source};
 use crate::pages::{self, Status};
 use crate::ranges::Ranges;
-use crate::routes;
+use crate::{plugin_credentials, routes};
 use anyhow::Context;
+use kube::Config;
 use netops::lock::{self, Lock};
 use std::collections::BTreeSet;
 use std::future::pending;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -21,7 +22,7 @@ const LOCK: &str = ".cni-node-agent.lock";
 /// The source of the range.
 enum Origin {
     Given(Ranges),
-    File(std::path::PathBuf),
+    File(PathBuf),
     Kubernetes(Box<Nodes>),
 }
 
@@ -30,6 +31,8 @@ struct Agent {
     origin: Origin,
     node: String,
     keeps_routes: bool,
+    /// The kubeconfig of the plugin `cluster`, and why it could not be written last.
+    cluster_kubeconfig: Option<(PathBuf, Option<String>)>,
     status: Status,
     /// The routes that were refused last, each of which is logged once.
     refused: BTreeSet<String>,
@@ -62,7 +65,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         pages::serve(address, receiver).await?;
     }
     let refused = BTreeSet::new();
-    let mut agent = Agent { file, origin, node, keeps_routes: args.routes, status: Status::default(), refused };
+    let cluster_kubeconfig = args.cluster_kubeconfig.map(|path| (path, None));
+    let (keeps_routes, status) = (args.routes, Status::default());
+    let mut agent = Agent { file, origin, node, keeps_routes, cluster_kubeconfig, status, refused };
     loop {
         agent.settle();
         sender.send_replace(agent.status.clone());
@@ -89,6 +94,19 @@ async fn take_lock(folder: &Path) -> anyhow::Result<Lock> {
     let holder = lock::find_holder(&path).unwrap_or_else(|| "another process".to_owned());
     tracing::warn!("{holder} is the agent of {}: this one waits until it ends", folder.display());
     Ok(libcni::aside(move || Lock::take(&path, 0o600, Duration::MAX)).await??)
+}
+
+/// Keeps the kubeconfig of the plugin, and logs each problem once.
+fn settle_credentials(path: &Path, problem: &mut Option<String>, config: &Config) {
+    let found = plugin_credentials::settle(path, config).map_err(|error| format!("{error:#}"));
+    if matches!(found, Ok(true)) {
+        tracing::info!("wrote {}", path.display());
+    }
+    let found = found.err();
+    if let Some(found) = found.as_ref().filter(|found| problem.as_ref() != Some(found)) {
+        tracing::warn!("no credentials for the plugin cluster: {found}");
+    }
+    *problem = found;
 }
 
 impl Agent {
@@ -133,6 +151,9 @@ impl Agent {
         }
         if let Origin::Kubernetes(nodes) = &self.origin {
             self.status.api_errors = nodes.errors;
+            if let Some((path, problem)) = &mut self.cluster_kubeconfig {
+                settle_credentials(path, problem, &nodes.config);
+            }
         }
     }
 

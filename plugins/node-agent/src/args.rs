@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Keep routes to the other nodes' ranges over their InternalIP; all nodes are on one link
     #[arg(long, conflicts_with_all = ["given", "once"])]
     pub(crate) routes: bool,
+    /// Keep a kubeconfig with the agent's own token here, for the plugin `cluster`; only root can read it
+    #[arg(long, value_name = "FILE", conflicts_with = "given")]
+    pub(crate) cluster_kubeconfig: Option<PathBuf>,
     /// Address for /healthz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,

@@ -1,13 +1,15 @@
 //! The agent of a node: it writes the network's file from the node's range of addresses.
 //!
 //! Reading order: [`ranges`], what a node has; [`nodes`], what Kubernetes says of it; [`template`] and [`network_file`], what is
-//! written of it, and when; [`routes`] to the other nodes; [`pages`] for who watches; `agent`, which does all of it again and again.
+//! written of it, and when; [`routes`] to the other nodes; [`plugin_credentials`] for who asks the API, too; [`pages`] for who watches;
+//! `agent`, which does all of it again and again.
 //!
 //! An executable of its own, as the client of Kubernetes' API is larger than all plugins.
 
 pub mod network_file;
 pub mod nodes;
 pub mod pages;
+pub mod plugin_credentials;
 pub mod ranges;
 pub mod routes;
 pub mod template;

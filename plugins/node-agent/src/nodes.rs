@@ -59,7 +59,7 @@ pub struct Source {
 }
 
 impl Source {
-    async fn connect(&self) -> anyhow::Result<BoxStream<'static, watcher::Result<Event<Node>>>> {
+    async fn connect(&self) -> anyhow::Result<(Config, BoxStream<'static, watcher::Result<Event<Node>>>)> {
         let mut config = match &self.kubeconfig {
             None => Config::infer().await.context("no service account and no kubeconfig, and no --cidr")?,
             Some(path) => {
@@ -71,18 +71,20 @@ impl Source {
         // An API that has accepted the connection and says nothing would otherwise be waited for without end.
         config.read_timeout = Some(Duration::from_secs(self.watch_seconds.into()) + SILENCE);
         config.reset_reader_on_write = true;
-        let client = Client::try_from(config).context("cannot use the credentials of the API")?;
+        let client = Client::try_from(config.clone()).context("cannot use the credentials of the API")?;
         let mut wanted = watcher::Config::default().timeout(self.watch_seconds);
         if let Some(name) = &self.only {
             wanted = wanted.fields(&format!("metadata.name={name}"));
         }
-        Ok(watch(Api::<Node>::all(client), wanted).default_backoff().boxed())
+        Ok((config, watch(Api::<Node>::all(client), wanted).default_backoff().boxed()))
     }
 }
 
 /// The nodes as far as the API has told.
 pub struct Nodes {
     source: Source,
+    /// The credentials in use, and where the API is.
+    pub config: Config,
     events: BoxStream<'static, watcher::Result<Event<Node>>>,
     /// The nodes of the last complete list, with the changes since; `None` before the first.
     pub known: Option<BTreeMap<String, Seen>>,
@@ -100,9 +102,9 @@ impl Nodes {
     /// # Errors
     /// There are no credentials, or they cannot be used. An API that does not answer is no error.
     pub async fn watch(source: Source) -> anyhow::Result<Self> {
-        let events = source.connect().await?;
+        let (config, events) = source.connect().await?;
         let listing = BTreeMap::new();
-        Ok(Self { source, events, known: None, listing, renewal: None, logged: None, errors: 0 })
+        Ok(Self { source, config, events, known: None, listing, renewal: None, logged: None, errors: 0 })
     }
 
     /// Waits until the nodes may have changed, or the API could not be asked. May be dropped at any await.
@@ -112,7 +114,7 @@ impl Nodes {
                 // Nothing comes from the old stream.
                 timeout_at(at, pending::<()>()).await.unwrap_or_default();
                 match self.source.connect().await {
-                    Ok(events) => (self.events, self.renewal) = (events, None),
+                    Ok((config, events)) => (self.config, self.events, self.renewal) = (config, events, None),
                     Err(error) => {
                         self.renewal = Some(Instant::now() + RENEWAL_PAUSE);
                         return self.failed(&format!("{error:#}"));

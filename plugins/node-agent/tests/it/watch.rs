@@ -1,10 +1,16 @@
 //! The watch of the API: faults, breaks, lost history, credentials that end.
 
 use crate::bench::{Bench, FILE, wait_for_range, wait_until};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube_api::{Api, Fault};
+use node_agent::plugin_credentials;
+use secrecy::ExposeSecret;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+
+const CREDENTIALS: &str = "/etc/cni/net.d/cluster.kubeconfig";
 
 #[test]
 fn each_fault_of_the_api_passes_and_the_file_follows_afterwards() {
@@ -81,15 +87,44 @@ fn a_refused_token_is_read_again_from_the_kubeconfig() {
     let (bench, api) = (Bench::new(), Api::start());
     api.put("a", &["10.1.0.0/24"], &[]);
     api.accept_token("first");
-    let mut agent = bench.start_for(&api, &[]);
+    let mut agent = bench.start_for(&api, &["--cluster-kubeconfig", CREDENTIALS]);
     wait_for_range("10.1.0.0/24");
+    wait_until("the plugin has the token", || has_token("first"));
+    assert_eq!(fs::metadata(CREDENTIALS).unwrap().mode() & 0o777, 0o600);
     api.accept_token("second");
     agent.0.wait_for("status 401");
     api.put("a", &["10.1.1.0/24"], &[]);
     wait_for_range("10.1.0.0/24");
     bench.kubeconfig(api.address, "second");
     wait_for_range("10.1.1.0/24");
+    wait_until("the plugin has the next token", || has_token("second"));
     agent.end();
+}
+
+fn has_token(token: &str) -> bool {
+    fs::read_to_string(CREDENTIALS).is_ok_and(|text| text.contains(&format!("\"{token}\"")))
+}
+
+/// A service account's token comes from a file, which changes, and the API's authority from another.
+#[tokio::test]
+async fn the_plugins_kubeconfig_has_the_token_of_now_and_the_authority() {
+    let bench = Bench::new();
+    bench.write("token", "first\n");
+    let mut config = Config::new("https://10.0.0.1:6443/".parse().unwrap());
+    config.root_cert = Some(vec![vec![7; 100], vec![9; 48]]);
+    config.auth_info.token_file = Some(bench.path("token").display().to_string());
+    let path = bench.path("cluster.kubeconfig");
+    let settle = || plugin_credentials::settle(&path, &config).unwrap();
+    assert_eq!([settle(), settle()], [true, false]);
+    bench.write("token", "second\n");
+    assert!(settle());
+    let read = Kubeconfig::read_from(&path).unwrap();
+    let read = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
+    assert_eq!((read.cluster_url, read.root_cert), (config.cluster_url.clone(), config.root_cert.clone()));
+    assert_eq!(read.auth_info.token.map(|token| token.expose_secret().to_owned()).as_deref(), Some("second"));
+    config.auth_info.token_file = None;
+    let refused = plugin_credentials::settle(&path, &config).unwrap_err();
+    assert!(refused.to_string().contains("no token"), "{refused}");
 }
 
 /// The test's server is judged by the tool of Kubernetes itself.
