@@ -34,15 +34,16 @@ pub(super) struct Baseline {
     registries: BTreeMap<PathBuf, String>,
 }
 
-/// Whether a file has an empty list, or a folder has such files alone: there is nothing of an attachment.
+/// Returns whether a plain file has an empty list, or a folder has such files alone: there is nothing of an attachment. A link is not
+/// followed, and a pipe not opened, which would have no end.
 fn lists_nothing(path: &Path) -> bool {
-    match fs::read_dir(path) {
-        Ok(entries) => {
-            let mut entries = entries.flatten().peekable();
-            entries.peek().is_some() && entries.all(|entry| lists_nothing(&entry.path()))
-        }
-        Err(_) => fs::read_to_string(path).is_ok_and(|text| ["{}", "[]", "null"].contains(&text.trim())),
+    let Ok(kind) = fs::symlink_metadata(path).map(|about| about.file_type()) else { return false };
+    if kind.is_dir() {
+        let mut entries = fs::read_dir(path).into_iter().flatten().flatten().peekable();
+        return entries.peek().is_some() && entries.all(|entry| lists_nothing(&entry.path()));
     }
+    let is_empty = |text: String| ["{}", "[]", "null"].contains(&text.trim());
+    kind.is_file() && fs::read_to_string(path).is_ok_and(is_empty)
 }
 
 /// Folders of a node in which plugins have files.
@@ -182,7 +183,7 @@ impl Testbed {
         line.starts_with("- ") && links.any(|link| line.split_whitespace().any(|word| word == link))
     }
 
-    /// Whether a line is of a new file or folder that lists nothing, and whose name is no container's.
+    /// Returns whether a line is of a new file or folder that lists nothing, and whose name is no container's.
     fn is_of_empty_list(&self, line: &str) -> bool {
         let new = line.strip_prefix("+ file ").or_else(|| line.strip_prefix("+ folder "));
         let path = new.and_then(|new| new.split(' ').next()).unwrap_or_default();
@@ -305,4 +306,32 @@ fn is_zombie(process: i32) -> bool {
 fn command_of(process: i32) -> String {
     let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lists_nothing;
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn an_empty_list_is_nothing_and_whatever_else_is_left_is_something() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, text, is_nothing) in
+            [("object", "{}\n", true), ("list", " []", true), ("none", "", false), ("held", r#"{"a":1}"#, false)]
+        {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("file"), text).unwrap();
+            assert_eq!([lists_nothing(&at(name)), lists_nothing(&at(name).join("file"))], [is_nothing; 2], "{name}");
+        }
+        mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
+        symlink(at("object"), at("link")).unwrap();
+        fs::create_dir(at("empty")).unwrap();
+        for other in ["pipe", "link", "empty", "nowhere"] {
+            assert!(!lists_nothing(&at(other)), "{other}");
+        }
+    }
 }
