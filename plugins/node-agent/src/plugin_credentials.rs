@@ -8,6 +8,7 @@ use kube::Config;
 use secrecy::ExposeSecret;
 use serde_json::json;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The permissions of the file: the plugin refuses what others may read.
@@ -21,7 +22,8 @@ const LINE: usize = 64;
 /// The credentials have no token; a file cannot be read or written. The old file is untouched then.
 pub fn settle(path: &Path, config: &Config) -> anyhow::Result<bool> {
     let wanted = kubeconfig(config)?;
-    if fs::read(path).is_ok_and(|found| found == wanted.as_bytes()) {
+    let is_private = fs::symlink_metadata(path).is_ok_and(|about| about.mode() & 0o777 == MODE);
+    if is_private && fs::read(path).is_ok_and(|found| found == wanted.as_bytes()) {
         return Ok(false);
     }
     netops::file::replace(path, wanted.as_bytes(), MODE).with_context(|| format!("cannot write {}", path.display()))?;

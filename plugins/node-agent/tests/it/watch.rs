@@ -6,8 +6,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube_api::{Api, Fault};
 use node_agent::plugin_credentials;
 use secrecy::ExposeSecret;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 const CREDENTIALS: &str = "/etc/cni/net.d/cluster.kubeconfig";
@@ -118,6 +118,8 @@ async fn the_plugins_kubeconfig_has_the_token_of_now_and_the_authority() {
     assert_eq!([settle(), settle()], [true, false]);
     bench.write("token", "second\n");
     assert!(settle());
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!([settle(), settle()], [true, false], "the plugin refuses what others may read");
     let read = Kubeconfig::read_from(&path).unwrap();
     let read = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
     assert_eq!((read.cluster_url, read.root_cert), (config.cluster_url.clone(), config.root_cert.clone()));
