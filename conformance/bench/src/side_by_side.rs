@@ -86,7 +86,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// What one verb of one subject took.
+/// The cost of one verb of one subject.
 #[derive(Debug, Default)]
 struct Cost {
     /// Of each call, until a runtime knows the answer.

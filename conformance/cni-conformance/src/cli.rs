@@ -60,7 +60,7 @@ pub fn main() -> ExitCode {
         return ExitCode::from(crate::runtime::mock_plugin::main(called_as));
     }
     report::is_called(called_as);
-    // What cannot be had of the machine is told as a sentence.
+    // A panic is mostly a machine that refuses something: its sentence is told, without its place in the code.
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.payload_as_str().unwrap_or("an error of the kit");
         writeln!(io::stderr(), "{text}").ok();

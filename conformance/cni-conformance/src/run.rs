@@ -131,7 +131,7 @@ fn silence(subject: &Subject, profile: &Profile, spoken: &Spoken, wanted: &Wante
     Report::new(&trial, Verdict::Fail(finding), vec![call.clone()], Duration::from_millis(call.milliseconds))
 }
 
-/// Whether a plugin forwards what a rule is about: a delegate that is not asked is not at fault.
+/// Returns whether a plugin forwards the calls that a rule is about: a delegate that is not asked is not at fault.
 fn asks_its_delegate(trial: &Trial, machine: &MachineFeatures, deadline: Duration) -> bool {
     let forwards = match trial.rule.split('.').next() {
         Some("gc") => "gc.forwards",

@@ -19,7 +19,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// What a request gets instead of its answer.
+/// The fault that a request gets instead of its answer.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
     /// An error of this number, with the wish to come again after a second.
@@ -41,7 +41,7 @@ struct Resource {
     kind: String,
     plural: String,
     is_namespaced: bool,
-    /// What an object has to be.
+    /// The schema that objects have to keep.
     schema: Value,
 }
 

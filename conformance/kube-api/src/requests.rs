@@ -59,7 +59,7 @@ pub(crate) async fn accept(listener: TcpListener, state: Arc<Mutex<State>>, chan
     }
 }
 
-/// What a path names: a resource, a namespace if it has one, and an object.
+/// The place that a path names: a resource, a namespace if it has one, and an object.
 struct Place {
     resource: Resource,
     namespace: String,
@@ -222,7 +222,7 @@ impl State {
     }
 }
 
-/// What `kubectl` asks for before it asks for objects.
+/// Answers the questions that `kubectl` has before it asks for objects.
 fn discovery(state: &State, path: &str) -> Response<Body> {
     let verbs = ["create", "delete", "get", "list", "patch", "update", "watch"];
     let of_group = |group: &str| {

@@ -84,7 +84,7 @@ pub fn try_run(mut command: Command, stdin: &[u8], deadline: Duration) -> Option
     let what = format!("run {}", command.get_program().display());
     let spawned = command.process_group(0).spawn().map_err(|error| {
         let is_there = error.kind() == io::ErrorKind::NotFound && Path::new(command.get_program()).exists();
-        if is_there { "its first line names no interpreter that is there".to_owned() } else { error.to_string() }
+        if is_there { "its interpreter or loader is not there".to_owned() } else { error.to_string() }
     });
     let mut child = spawned.must(&what);
     let output = Talk::with(&mut child, stdin).until_the_end(start, deadline);

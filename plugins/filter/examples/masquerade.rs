@@ -33,7 +33,7 @@ fn masquerade() -> Result<(), OpError> {
     filter.add_masquerade(Backend::Nftables, names("c2"), &[address("10.1.0.6/24")?, address("fd00::6/64")?])?;
     print("after both ADDs")?;
 
-    // What of the network belongs to no attachment of the list goes; other networks' rules are not looked at.
+    // Rules of the network that belong to no attachment of the list go; other networks' rules are not looked at.
     let valid = [names("c2")];
     report(gc(NETWORK, &valid[..], PROGRAMS));
     print("after GC")?;

@@ -162,7 +162,7 @@ impl Spec {
 /// The most slots of a pool: a link's name has room for six digits.
 const MOST: u32 = 999_999;
 
-/// What a slot may send: first what is allowed, then what is denied, then all else, which is allowed or denied. What is denied is
+/// The packets that a slot may send: first those allowed, then those denied, then all others, which are allowed or denied. Denied ones are
 /// dropped without an answer: a client waits until its own timeout.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]

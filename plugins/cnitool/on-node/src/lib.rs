@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-/// What the looks at several networks share.
+/// The objects of the node that looks at several networks share.
 struct Shared {
     host: Kernel,
     links: Vec<Link>,

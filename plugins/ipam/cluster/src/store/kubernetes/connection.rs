@@ -29,7 +29,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// What the API says of itself; of a request that failed, a `Status`.
+    /// The words of the API; of a request that failed, its `Status`.
     pub(super) fn value(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-/// What became of one request.
+/// The outcome of one request.
 enum Sent {
     Answered(Answer, Option<Duration>),
     /// Nothing is known of it.
