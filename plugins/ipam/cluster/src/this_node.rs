@@ -107,6 +107,12 @@ pub(crate) fn random() -> Result<String, CniError> {
     text.map_err(|error| CniError::new(Code::IO, format!("the kernel gave no random number: {error}")))
 }
 
+/// A random number from 0 to 1.
+pub(crate) fn random_part() -> Result<f64, CniError> {
+    let random = getrandom::u32().map_err(|error| CniError::new(Code::IO, format!("no random number: {error}")))?;
+    Ok(f64::from(random) / f64::from(u32::MAX))
+}
+
 /// The error of a machine that gets nothing; the records of `sharing` have addresses of its cards, too.
 pub(crate) fn refused(conf: &Conf, name: &str, refusal: Refusal, sharing: &BTreeSet<String>) -> CniError {
     let (folder, network) = (conf.folder().display(), &conf.network);

@@ -478,8 +478,7 @@ pub(crate) fn name_conflicts(held: &[Held], conflicts: &[(Address, String)]) -> 
 /// Waits for a time below a bound that doubles with each attempt, so that nodes which met once do not meet again.
 pub(crate) async fn pause(attempt: u32) -> Result<(), CniError> {
     let bound = PAUSE.saturating_mul(1 << attempt.min(8)).min(PAUSE_MAX);
-    let random = getrandom::u32().map_err(|error| CniError::new(Code::IO, format!("no random number: {error}")))?;
-    let until = Instant::now() + bound.mul_f64(f64::from(random) / f64::from(u32::MAX));
+    let until = Instant::now() + bound.mul_f64(this_node::random_part()?);
     store::event_loop().await;
     tokio::time::sleep_until(until.into()).await;
     Ok(())

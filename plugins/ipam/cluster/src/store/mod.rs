@@ -102,37 +102,32 @@ impl AnyStore {
     }
 }
 
+/// The answer of the store, whichever it is.
+macro_rules! answer {
+    ($self:ident, $store:ident => $call:expr) => {
+        $self.noted(match &$self.kind {
+            Kind::Folder($store) => $call.await,
+            Kind::Etcd($store) => $call.await,
+            Kind::Kubernetes($store) => $call.await,
+        })
+    };
+}
+
 impl Store for AnyStore {
     async fn read(&self, keys: &[Key]) -> Result<Vec<Found>, CniError> {
-        self.noted(match &self.kind {
-            Kind::Folder(store) => store.read(keys).await,
-            Kind::Etcd(store) => store.read(keys).await,
-            Kind::Kubernetes(store) => store.read(keys).await,
-        })
+        answer!(self, store => store.read(keys))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<(Key, u64, Record)>, CniError> {
-        self.noted(match &self.kind {
-            Kind::Folder(store) => store.list(prefix).await,
-            Kind::Etcd(store) => store.list(prefix).await,
-            Kind::Kubernetes(store) => store.list(prefix).await,
-        })
+        answer!(self, store => store.list(prefix))
     }
 
     async fn check_writable(&self) -> Result<(), CniError> {
-        self.noted(match &self.kind {
-            Kind::Folder(store) => store.check_writable().await,
-            Kind::Etcd(store) => store.check_writable().await,
-            Kind::Kubernetes(store) => store.check_writable().await,
-        })
+        answer!(self, store => store.check_writable())
     }
 
     async fn write(&self, writes: &[Write]) -> Result<Written, CniError> {
-        self.noted(match &self.kind {
-            Kind::Folder(store) => store.write(writes).await,
-            Kind::Etcd(store) => store.write(writes).await,
-            Kind::Kubernetes(store) => store.write(writes).await,
-        })
+        answer!(self, store => store.write(writes))
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use testns::Node;
 
 use crate::crash;
+use crate::restored_store::{History, nodes_write_back_what_they_hold};
 use crate::test_cluster::{Answer, Machine, TestCluster, assert_distinct, assert_refused};
 
 const MANIFEST: &str = include_str!("../../../../packages/kubernetes/cluster-store/store.yaml");
@@ -103,15 +104,7 @@ fn a_record_is_an_object_whose_faults_cost_time_and_no_address() {
         kubernetes.api.fail_at(request, fault);
         // What an earlier write without an answer has brought needs no other one.
         for again in 0..5 {
-            // A write whose answer is lost twice on a busy machine is found out by the next call, as a runtime makes it.
-            let add = |machine: &Machine<'_>| match machine.add(&format!("f{number}-{again}")) {
-                Err((11, _)) => {
-                    machine.upkeep();
-                    machine.add(&format!("f{number}-{again}"))
-                }
-                answer => answer,
-            };
-            let answers = [&a, &b].map(add);
+            let answers = [&a, &b].map(|machine| machine.add(&format!("f{number}-{again}")));
             let [of_a, of_b] =
                 answers.map(|answer| answer.unwrap_or_else(|why| panic!("{request}, {fault:?}: {why:?}")));
             given.extend([of_a, of_b]);
@@ -209,27 +202,13 @@ fn a_node_that_is_cut_off_gives_what_it_has_and_asks_no_one_for_it() {
 #[test]
 fn objects_that_are_removed_or_of_a_backup_are_found_and_repaired() {
     let kubernetes = Kubernetes::start(json!({ "subnet": "10.9.0.0/24", "claimSize": 2 }));
-    let (mut a, b) = (kubernetes.cluster.machine("a"), kubernetes.cluster.machine("b"));
-    let mut given = vec![a.add("a0").unwrap(), b.add("b0").unwrap()];
-    let snapshot = kubernetes.api.save();
-    for (machine, name) in [(&a, "a"), (&b, "b")] {
-        given.extend((1..6).map(|number| machine.add(&format!("{name}{number}")).unwrap()));
-        machine.upkeep();
-    }
-    kubernetes.api.restore(snapshot);
-    a.operator(&["repair", "--begin"]);
-    a.later_seconds = 4000;
-    assert_refused(&a.add("a9"), 106, &["cnitool cluster repair net"]);
-    assert_refused(&kubernetes.machine(1).add("c0"), 11, &["have not written back yet: a, b"]);
-    for machine in [&a, &b] {
-        assert!(machine.operator(&["repair"]).contains("the store has what node"));
-    }
-    for machine in [&a, &b] {
-        given.push(machine.add("new").unwrap());
-        machine.operator(&["check"]);
-    }
-    assert_distinct(given.iter());
+    let mut snapshot = None;
+    nodes_write_back_what_they_hold(&kubernetes.cluster, |history| match history {
+        History::Saved => snapshot = Some(kubernetes.api.save()),
+        History::Restored => kubernetes.api.restore(snapshot.take().unwrap()),
+    });
     kubernetes.api.empty(RECORDS);
+    let mut a = kubernetes.cluster.machine("a");
     a.later_seconds = 8000;
     assert_refused(&a.add("a10"), 106, &["cnitool cluster repair net"]);
     assert_eq!(kubernetes.api.objects(RECORDS).len(), 0, "nothing is begun anew");

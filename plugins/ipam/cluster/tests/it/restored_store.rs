@@ -111,3 +111,33 @@ fn what_whereabouts_has_given_becomes_claims() {
         assert!(said.contains(word), "{text}: {said}");
     }
 }
+
+/// A moment of a store's history.
+pub(crate) enum History {
+    Saved,
+    Restored,
+}
+
+/// A store goes back to an older history: a node that has written since then is refused until it has written back what it holds.
+pub(crate) fn nodes_write_back_what_they_hold(cluster: &TestCluster, mut history: impl FnMut(History)) {
+    let (mut a, b) = (cluster.machine("a"), cluster.machine("b"));
+    let mut given = vec![a.add("a0").unwrap(), b.add("b0").unwrap()];
+    history(History::Saved);
+    for (machine, name) in [(&a, "a"), (&b, "b")] {
+        given.extend((1..6).map(|number| machine.add(&format!("{name}{number}")).unwrap()));
+        machine.upkeep();
+    }
+    history(History::Restored);
+    a.operator(&["repair", "--begin"]);
+    a.later_seconds = 4000;
+    assert_refused(&a.add("a9"), 106, &["cnitool cluster repair net"]);
+    assert_refused(&cluster.machine("c").add("c0"), 11, &["have not written back yet: a, b"]);
+    for machine in [&a, &b] {
+        assert!(machine.operator(&["repair"]).contains("the store has what node"));
+    }
+    for machine in [&a, &b] {
+        given.push(machine.add("new").unwrap());
+        machine.operator(&["check"]);
+    }
+    assert_distinct(given.iter());
+}

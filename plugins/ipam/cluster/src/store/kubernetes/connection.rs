@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::runtime::{self, Handle};
 
 use crate::store::event_loop;
+use crate::this_node;
 
 /// The key that names the credentials.
 const KUBECONFIG: &str = "ipam.store.kubernetes.kubeconfig";
@@ -104,7 +105,7 @@ impl Connection {
                 }
             };
             // Those that were told the same time do not come at the same moment.
-            let wait = wait.unwrap_or(PAUSE).mul_f64(1.0 + random()? / 2.0);
+            let wait = wait.unwrap_or(PAUSE).mul_f64(1.0 + this_node::random_part()? / 2.0);
             if deadline.saturating_duration_since(Instant::now()) <= wait {
                 return Err(self.unavailable(&server, &why));
             }
@@ -202,12 +203,6 @@ async fn send(client: &Client, method: &Method, path: &str, body: Option<&Value>
 fn innermost<E: std::error::Error + ?Sized>(error: &E) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.last().map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-/// A number from 0 to 1.
-fn random() -> Result<f64, CniError> {
-    let random = getrandom::u32().map_err(|error| CniError::new(Code::IO, format!("no random number: {error}")))?;
-    Ok(f64::from(random) / f64::from(u32::MAX))
 }
 
 #[expect(clippy::disallowed_methods, reason = "no event of another machine can be awaited")]

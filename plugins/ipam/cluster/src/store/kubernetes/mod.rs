@@ -188,12 +188,10 @@ impl Store for Kubernetes {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<(Key, u64, Record)>, CniError> {
-        let mut objects = None;
-        for _again in 0..LISTS_MAX {
-            objects = self.pages(prefix.trim_end_matches('/')).await?;
-            if objects.is_some() {
-                break;
-            }
+        let (kind, mut again) = (prefix.trim_end_matches('/'), 1..LISTS_MAX);
+        let mut objects = self.pages(kind).await?;
+        while objects.is_none() && again.next().is_some() {
+            objects = self.pages(kind).await?;
         }
         let gone =
             || CniError::new(Code::TRY_AGAIN, "Kubernetes forgets what is listed before it is listed to its end");
