@@ -16,6 +16,7 @@ use netops::tc::{self, Qdisc};
 use netops::{Errno, Kernel, link_removal};
 
 use crate::conf::Conf;
+use crate::step::words;
 
 #[derive(Debug)]
 pub struct Redirect;
@@ -110,7 +111,6 @@ impl ChainedPlugin for Redirect {
         let Kind::Tun(settings) = tap.kind else { return Ok(()) };
         let wishes = Wishes::of(&call.raw.parse_args()?)?;
         let is_other = |wanted: Option<u32>, found: Option<u32>| wanted.is_some() && wanted != found;
-        let words = |id: Option<u32>| id.map_or("anybody".to_owned(), |id| id.to_string());
         let differences = [
             (is_other(wishes.owner.or(keys.owner), settings.owner), format!("its owner is {}", words(settings.owner))),
             (is_other(wishes.group.or(keys.group), settings.group), format!("its group is {}", words(settings.group))),

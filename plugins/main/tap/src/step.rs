@@ -110,7 +110,7 @@ impl OwnStep for CreateTap {
     }
 }
 
-fn words(id: Option<u32>) -> String {
+pub(crate) fn words(id: Option<u32>) -> String {
     id.map_or_else(|| "not set".to_owned(), |id| id.to_string())
 }
 
