@@ -5,6 +5,7 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use kube::Config;
+use pem::Pem;
 use secrecy::ExposeSecret;
 use serde_json::json;
 use std::fs;
@@ -13,8 +14,6 @@ use std::path::Path;
 
 /// The permissions of the file: the plugin refuses what others may read.
 const MODE: u32 = 0o600;
-/// The characters of a line in PEM (RFC 7468, section 2).
-const LINE: usize = 64;
 
 /// Makes a kubeconfig that of the credentials in use, if it is not. Returns whether it was written.
 ///
@@ -38,24 +37,16 @@ fn kubeconfig(config: &Config) -> anyhow::Result<String> {
     };
     let mut cluster = json!({ "server": config.cluster_url.to_string().trim_end_matches('/') });
     if let Some(certificates) = &config.root_cert {
-        let authority: String = certificates.iter().map(|der| pem(der)).collect();
-        cluster["certificate-authority-data"] = BASE64_STANDARD.encode(authority).into();
+        let all: Vec<_> = certificates.iter().map(|der| Pem::new("CERTIFICATE", der.as_slice())).collect();
+        cluster["certificate-authority-data"] = BASE64_STANDARD.encode(pem::encode_many(&all)).into();
     }
-    let context = json!({ "cluster": "cluster", "user": "agent" });
     let all = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "cluster",
-        "contexts": [{ "name": "cluster", "context": context }],
+        "contexts": [{ "name": "cluster", "context": { "cluster": "cluster", "user": "agent" } }],
         "clusters": [{ "name": "cluster", "cluster": cluster }],
         "users": [{ "name": "agent", "user": { "token": token.trim() } }],
     });
     Ok(format!("{all:#}\n"))
-}
-
-/// A certificate as text (RFC 7468, section 5).
-fn pem(der: &[u8]) -> String {
-    let text = BASE64_STANDARD.encode(der);
-    let lines: Vec<_> = text.as_bytes().chunks(LINE).map(String::from_utf8_lossy).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
