@@ -62,8 +62,7 @@ pub fn main() -> ExitCode {
     report::is_called(called_as);
     // A panic is mostly a machine that refuses something: its sentence is told, without its place in the code.
     std::panic::set_hook(Box::new(|panic| {
-        let text = panic.payload_as_str().unwrap_or("an error of the kit");
-        writeln!(io::stderr(), "{text}").ok();
+        writeln!(io::stderr(), "{}", panic.payload_as_str().unwrap_or("an error of the kit")).ok();
     }));
     let Arguments { cases, what } = Arguments::parse();
     let done = rules::read_own(&cases).and_then(|()| match what {

@@ -99,16 +99,17 @@ impl Stop {
 
     /// The same of something that works in the first place, as a rule says.
     pub fn based_on<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
-        match self {
-            Self::Fails(finding) => Self::Fails(finding.based_on(rule)),
-            Self::Skips(why) => Self::Skips(why),
-        }
+        self.with(|finding| finding.based_on(rule))
     }
 
     /// The same of a call that succeeds in the first place, as a rule says.
     pub fn of_call<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
+        self.with(|finding| finding.of_call(rule))
+    }
+
+    fn with(self, change: impl FnOnce(Finding) -> Finding) -> Self {
         match self {
-            Self::Fails(finding) => Self::Fails(finding.of_call(rule)),
+            Self::Fails(finding) => Self::Fails(change(finding)),
             Self::Skips(why) => Self::Skips(why),
         }
     }

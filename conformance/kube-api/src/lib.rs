@@ -33,7 +33,7 @@ pub enum Fault {
 }
 
 /// A kind of object.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Resource {
     /// Empty: the core's.
     group: String,
@@ -102,12 +102,10 @@ impl Api {
     pub fn start_with(listeners: Vec<TcpListener>) -> Self {
         let (changed, _) = watch::channel(1);
         let nodes = Resource {
-            group: String::new(),
             version: "v1".to_owned(),
             kind: "Node".to_owned(),
             plural: "nodes".to_owned(),
-            is_namespaced: false,
-            schema: Value::Null,
+            ..Resource::default()
         };
         let namespaces = ["default", "kube-system"].map(str::to_owned).into();
         let state = State { resources: vec![nodes], namespaces, ..State::default() };

@@ -4,7 +4,6 @@
 //! The rules are in a namespace that ends with this program.
 
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 use cni_filter::{AllRules, Backend, Filter, Names, RemovalHints, gc, remove_all};
 use ipnetwork::IpNetwork;
@@ -14,20 +13,13 @@ use netops::{Netns, OpError};
 const PROGRAMS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 const NETWORK: &str = "office";
 
-fn main() -> ExitCode {
-    match Netns::run_in_new(masquerade).and_then(|done| done) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("masquerade: {error}");
-            ExitCode::FAILURE
-        }
-    }
+fn main() -> Result<(), OpError> {
+    Netns::run_in_new(masquerade)?
 }
 
 fn masquerade() -> Result<(), OpError> {
     let names = |container| Names { network: NETWORK, container, ifname: "eth0" };
-    let address =
-        |text: &str| text.parse::<IpNetwork>().map_err(|error| OpError::state("read", text, error.to_string()));
+    let address = |text: &str| text.parse::<IpNetwork>().map_err(|why| OpError::state("read", text, why.to_string()));
     let mut filter = Filter::open(PROGRAMS)?;
     filter.add_masquerade(Backend::Nftables, names("c1"), &[address("10.1.0.5/24")?])?;
     filter.add_masquerade(Backend::Nftables, names("c2"), &[address("10.1.0.6/24")?, address("fd00::6/64")?])?;

@@ -34,8 +34,7 @@ pub(super) struct Baseline {
     registries: BTreeMap<PathBuf, String>,
 }
 
-/// Returns whether a plain file has an empty list, or a folder has such files alone: there is nothing of an attachment. A link is not
-/// followed, and a pipe not opened, which would have no end.
+/// Returns whether a plain file has an empty list, or a folder has such files alone. A pipe is not opened, which would have no end.
 fn lists_nothing(path: &Path) -> bool {
     let Ok(kind) = fs::symlink_metadata(path).map(|about| about.file_type()) else { return false };
     if kind.is_dir() {
@@ -320,15 +319,14 @@ mod tests {
     fn an_empty_list_is_nothing_and_whatever_else_is_left_is_something() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        for (name, text, is_nothing) in
-            [("object", "{}\n", true), ("list", " []", true), ("none", "", false), ("held", r#"{"a":1}"#, false)]
+        for (name, text, is_nothing) in [("a", "{}\n", true), ("b", " []", true), ("c", "", false), ("d", "{1}", false)]
         {
             fs::create_dir(at(name)).unwrap();
             fs::write(at(name).join("file"), text).unwrap();
-            assert_eq!([lists_nothing(&at(name)), lists_nothing(&at(name).join("file"))], [is_nothing; 2], "{name}");
+            assert_eq!([lists_nothing(&at(name)), lists_nothing(&at(name).join("file"))], [is_nothing; 2], "{text}");
         }
         mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
-        symlink(at("object"), at("link")).unwrap();
+        symlink(at("a"), at("link")).unwrap();
         fs::create_dir(at("empty")).unwrap();
         for other in ["pipe", "link", "empty", "nowhere"] {
             assert!(!lists_nothing(&at(other)), "{other}");
